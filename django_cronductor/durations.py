@@ -1,0 +1,34 @@
+"""Durations as users give them: seconds or a timedelta."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+from django_cronductor.exceptions import ConfigurationError
+
+Duration = int | float | timedelta
+
+LONGEST = timedelta(days=366)
+
+
+def milliseconds(value: object, name: str, *, zero: bool = False) -> int:
+    """
+    Return a duration given in seconds or as a timedelta as whole milliseconds.
+
+    `name` is what the user called it ("ttl of job shop.sync"). Raises ConfigurationError unless it lies between one
+    millisecond (or, with `zero`, nothing at all) and 366 days.
+    """
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value) if abs(value) < LONGEST.total_seconds() * 2 else math.copysign(math.inf, value)
+    else:
+        raise ConfigurationError(f"{name} must be a number of seconds or a timedelta, not {value!r}.")
+    if math.isnan(seconds) or seconds > LONGEST.total_seconds():
+        raise ConfigurationError(f"{name} must be at most {LONGEST.days} days, not {value!r}.")
+    result = round(seconds * 1000)
+    if result < 0 or (result == 0 and not (zero and seconds == 0)):
+        least = "zero or more" if zero else "at least 0.001"
+        raise ConfigurationError(f"{name} must be {least} seconds, not {value!r}.")
+    return result
