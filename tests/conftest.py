@@ -1,0 +1,73 @@
+"""The private Redis of the test run, and the fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+import redis
+from django.conf import settings
+from django.db import connections
+
+from tests.redis_server import RedisServer, ServerUnavailable
+
+SERVER = pytest.StashKey[RedisServer]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server before any test, and tell Django and the processes that tests start where it is."""
+    if config.option.help or config.option.collectonly:
+        return
+    capture = config.pluginmanager.getplugin("capturemanager")
+    server = RedisServer()
+    try:
+        # Building a server takes a minute: say so at once.
+        with capture.global_and_fixture_disabled():
+            server.start()
+    except ServerUnavailable as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+    config.stash[SERVER] = server
+    os.environ["CRONDUCTOR_TEST_REDIS_URL"] = server.url
+    settings.CACHES["locks"]["LOCATION"] = server.url
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the server."""
+    if SERVER in config.stash:
+        config.stash[SERVER].stop()
+        del config.stash[SERVER]
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the test database in a file: a database in memory cannot be shared well by threads."""
+    database = tmp_path_factory.mktemp("database") / "test.sqlite3"
+    connections["default"].settings_dict["TEST"]["NAME"] = str(database)
+
+
+@pytest.fixture(scope="session")
+def redis_server(request: pytest.FixtureRequest) -> RedisServer:
+    """Return the run's server. Who stops, pauses or flushes one starts a RedisServer of their own."""
+    return request.config.stash[SERVER]
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_server: RedisServer) -> str:
+    """Return the address of the run's server."""
+    return redis_server.url
+
+
+@pytest.fixture
+def redis_client(redis_url: str) -> Iterator[redis.Redis]:
+    """Return a client that answers in text, for looking at what is stored."""
+    client = redis.Redis.from_url(redis_url, decode_responses=True)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Return a prefix for keys that no other test uses."""
+    return f"test-{uuid.uuid4().hex[:12]}"
