@@ -1,0 +1,466 @@
+"""
+The Redis backend: one hash per job, one script per operation, all time from Redis itself.
+
+The connection is that of a Django cache: Django's own RedisCache, django-redis, or django-valkey. The keys are
+`<KEY_PREFIX>:{<PREFIX>}:job:<key>` and their siblings, all under one hash tag; the cache's VERSION and KEY_FUNCTION
+play no part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, TypeVar
+
+from django.core.cache import caches
+
+from django_cronductor.backends.base import (
+    INSTANCE_LIFETIME,
+    MANUAL,
+    REQUEST_LIFETIME,
+    Acquired,
+    Claim,
+    ClaimResult,
+    DeadRun,
+    Declaration,
+    Heartbeat,
+    JobState,
+    LastLease,
+    Lease,
+    LockBackend,
+    Release,
+    ReleaseResult,
+    RenewResult,
+    Reply,
+    renewal_period,
+)
+from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError
+
+T = TypeVar("T")
+
+CHUNK = 250
+"""Keys per script call: a call blocks Redis for everybody."""
+REFUSALS = (
+    "NOPERM",
+    "NOAUTH",
+    "WRONGPASS",
+    "MOVED",
+    "CROSSSLOT",
+    "no permission",
+    "invalid password",
+    "invalid username",
+    "without any password configured",
+    "unknown command",
+    "DB index is out of range",
+)
+"""What a server says that will say the same again."""
+
+
+@cache
+def script_source(name: str) -> str:
+    """Return the source of a script, the shared part first where it works on jobs."""
+    scripts = Path(__file__).with_name("scripts")
+    source = scripts.joinpath(f"{name}.lua").read_text(encoding="utf-8")
+    return scripts.joinpath("job.lua").read_text(encoding="utf-8") + source if "each(" in source else source
+
+
+class RedisBackend(LockBackend):
+    """Claims and leases in the Redis (or Valkey) behind a Django cache, for any number of replicas."""
+
+    shared: ClassVar[bool] = True
+
+    def describe(self) -> str:
+        """Say which server and database, never the password."""
+        arguments = self._pool.connection_kwargs
+        if "path" in arguments:
+            place = arguments["path"]
+        elif hasattr(self._pool, "service_name"):
+            place = f"service {self._pool.service_name}"
+        else:
+            place = f"{arguments.get('host', 'localhost')}:{arguments.get('port', 6379)}"
+        return f"Redis at {place}, database {arguments.get('db') or 0} (cache {self.cache!r})"
+
+    def time(self) -> int:
+        """Return the server's clock."""
+        seconds, microseconds = self._call(lambda: self._claims.time())
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    def declare(self, declarations: Sequence[Declaration]) -> Reply[int]:
+        """Make the jobs known; see the contract."""
+        return self._batch(
+            "declare",
+            [self._job(one.key) for one in declarations],
+            [
+                (
+                    one.fingerprint,
+                    3 * renewal_period(one.ttl),
+                    _known(one.seeds.occurrence),
+                    _known(one.seeds.fence),
+                    _known(one.seeds.paused),
+                    _known(one.seeds.since),
+                )
+                for one in declarations
+            ],
+            int,
+        )
+
+    def claim(self, claims: Sequence[Claim], holder: str) -> Reply[ClaimResult]:
+        """Decide one occurrence of each job; see the contract."""
+        return self._batch(
+            "claim",
+            [self._job(one.key) for one in claims],
+            [
+                (
+                    one.occurrence,
+                    one.token,
+                    one.ttl,
+                    one.grace,
+                    int(one.recover),
+                    3 * renewal_period(one.ttl),
+                    holder,
+                )
+                for one in claims
+            ],
+            _claim_result,
+        )
+
+    def renew(self, leases: Sequence[Lease]) -> Reply[RenewResult]:
+        """Move the ends of the leases; see the contract."""
+        jobs = [lease for lease in leases if lease.run is not None]
+        locks = [lease for lease in leases if lease.run is None]
+        return self._mixed(
+            leases,
+            lambda: self._batch("renew", [self._job(one.key) for one in jobs], map(_owner, jobs), _renew_result, True),
+            lambda: self._batch(
+                "lock_renew",
+                [self._lock(one.key) for one in locks],
+                [(one.token, one.fence, one.ttl, one.holder) for one in locks],
+                _renew_result,
+                True,
+                [self._counter],
+            ),
+        )
+
+    def release(self, releases: Sequence[Release]) -> Reply[ReleaseResult]:
+        """Give leases back; see the contract."""
+        jobs = [one for one in releases if one.lease.run is not None]
+        locks = [one.lease for one in releases if one.lease.run is None]
+        return self._mixed(
+            [one.lease for one in releases],
+            lambda: self._batch(
+                "release",
+                [self._job(one.lease.key) for one in jobs],
+                [(*_owner(one.lease), one.outcome) for one in jobs],
+                _release_result,
+                True,
+            ),
+            lambda: self._batch(
+                "lock_release",
+                [self._lock(one.key) for one in locks],
+                [(one.token,) for one in locks],
+                _release_result,
+                True,
+            ),
+        )
+
+    def states(self, keys: Sequence[str]) -> Reply[JobState]:
+        """Read jobs, changing nothing."""
+        reply = self._batch("states", [self._job(key) for key in keys], [()] * len(keys), dict)
+        answers = [
+            one if isinstance(one, BackendError) else _state(key, one)
+            for key, one in zip(keys, reply.answers, strict=True)
+        ]
+        return Reply(reply.now, answers)
+
+    def pause(self, key: str) -> None:
+        """Let no scheduled occurrence run."""
+        self._call(lambda: self._claims.hset(self._job(key), "paused", 1))
+
+    def resume(self, key: str) -> None:
+        """Lift the pause."""
+        self._call(lambda: self._claims.hset(self._job(key), "paused", ""))
+
+    def force_release(self, key: str) -> DeadRun | None:
+        """Take the lease away and raise the fence."""
+        return _dead_run(self._one("force_release", [self._job(key)], []))
+
+    def forget(self, key: str) -> None:
+        """Delete the job's hash and its request."""
+        self._call(lambda: self._claims.delete(self._job(key)))
+        self._call(lambda: self._claims.srem(self._requests, key))
+
+    def request_run(self, key: str) -> bool:
+        """Ask the replicas to run the job now."""
+        return bool(self._one("request_run", [self._job(key), self._requests], [key]))
+
+    def take_request(self, key: str, token: str, ttl: int, holder: str) -> ClaimResult:
+        """Take a request and the lease in one step."""
+        arguments = [token, ttl, 3 * renewal_period(ttl), holder, REQUEST_LIFETIME, key]
+        return _claim_result(self._one("take_request", [self._job(key), self._requests], arguments))
+
+    def heartbeat(self, instance: str) -> Heartbeat:
+        """Say that the instance lives."""
+        keys = [self._instances, self._requests]
+        now, known, requests = self._run("heartbeat", keys, [instance, INSTANCE_LIFETIME], upkeep=True)
+        return Heartbeat(int(now), bool(known), frozenset(requests))
+
+    def instances(self) -> dict[str, int]:
+        """Return the instances heard of in the last minute."""
+        oldest = self.time() - INSTANCE_LIFETIME
+        found = self._call(lambda: self._claims.zrangebyscore(self._instances, oldest, "+inf", withscores=True))
+        return {name: int(seen) for name, seen in found}
+
+    def retire(self, instance: str) -> None:
+        """Strike the instance from the list."""
+        self._call(lambda: self._upkeep.zrem(self._instances, instance))
+
+    def acquire(self, key: str, token: str, ttl: int, holder: str) -> Acquired:
+        """Take a plain lock; see the contract."""
+        _, fence, owner, left = self._run("lock_acquire", [self._lock(key), self._counter], [token, ttl, holder])
+        return Acquired(int(fence), owner, int(left))
+
+    def close(self) -> None:
+        """Close both pools."""
+        for name in ("_claims", "_upkeep"):
+            client = self.__dict__.pop(name, None)
+            if client is not None:
+                client.connection_pool.disconnect()
+
+    # Keys.
+
+    @cached_property
+    def _base(self) -> str:
+        key_prefix = getattr(caches[self.cache], "key_prefix", "")
+        return f"{key_prefix}:{{{self.prefix}}}" if key_prefix else f"{{{self.prefix}}}"
+
+    def _job(self, key: str) -> str:
+        return f"{self._base}:job:{key}"
+
+    def _lock(self, key: str) -> str:
+        return f"{self._base}:lock:{key}"
+
+    @property
+    def _counter(self) -> str:
+        return f"{self._base}:fence"
+
+    @property
+    def _instances(self) -> str:
+        return f"{self._base}:instances"
+
+    @property
+    def _requests(self) -> str:
+        return f"{self._base}:requests"
+
+    # Connections.
+
+    @cached_property
+    def _pool(self) -> Any:
+        """The cache's own pool, whose arguments ours are made with; no connection is taken from it."""
+        owner = caches[self.cache]
+        try:
+            # Always the writer: a reader may not have heard yet that a lease was taken.
+            if hasattr(owner, "client"):
+                client = owner.client.get_client(write=True)
+            else:
+                client = owner._cache.get_client(write=True)
+            pool = client.connection_pool
+        except AttributeError as error:
+            raise ConfigurationError(
+                f"The cache {self.cache!r} gives no Redis connection pool ({error}): name a cache of Django's "
+                'RedisCache, django-redis or django-valkey on one server (or Sentinel) in CRONDUCTOR["CACHE"].'
+            ) from error
+        self._driver = _driver(client)
+        exceptions = self._driver.exceptions
+        self._driver_error = getattr(exceptions, "RedisError", None) or exceptions.ValkeyError
+        return pool
+
+    # Two pools, so that a burst of claims never starves renewals: each thread takes a connection of its own.
+
+    @cached_property
+    def _claims(self) -> Any:
+        return self._client()
+
+    @cached_property
+    def _upkeep(self) -> Any:
+        return self._client()
+
+    def _client(self) -> Any:
+        pool, driver = self._pool, self._driver
+        own = ("orig_", "maint_", "maintenance_", "oss_", "himport_", "event_", "connection_pool")
+        arguments = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(own)}
+        arguments |= {
+            "socket_timeout": self.timeout,
+            "socket_connect_timeout": self.timeout,
+            # A call that is sent again by the driver would hide how old its answer is.
+            "retry": import_module(f"{driver.__name__}.retry").Retry(
+                import_module(f"{driver.__name__}.backoff").NoBackoff(), 0
+            ),
+            "retry_on_timeout": False,
+            "retry_on_error": [],
+            "health_check_interval": 0,
+            "decode_responses": True,
+            "encoding": "utf-8",
+            "encoding_errors": "replace",
+        }
+        if hasattr(driver, "maint_notifications"):
+            # They stretch timeouts while a server is under maintenance: ours are what a lease depends on.
+            arguments["maint_notifications_config"] = driver.maint_notifications.MaintNotificationsConfig(enabled=False)
+        if hasattr(pool, "sentinel_manager"):
+            arguments |= {"service_name": pool.service_name, "sentinel_manager": pool.sentinel_manager}
+        fresh = type(pool)(connection_class=pool.connection_class, **arguments)
+        return driver.Redis(connection_pool=fresh) if hasattr(driver, "Redis") else driver.Valkey(connection_pool=fresh)
+
+    # Calls.
+
+    def _call(self, send: Callable[[], T]) -> T:
+        pool = self._pool
+        try:
+            return send()
+        except (self._driver_error, OSError) as error:
+            raise self._failure(str(error) or type(error).__name__, pool) from error
+
+    def _failure(self, text: str, pool: Any) -> BackendError:
+        password = pool.connection_kwargs.get("password")
+        if password:
+            text = text.replace(str(password), "***")
+        refused = any(word.lower() in text.lower() for word in REFUSALS)
+        kind = BackendRefused if refused else BackendError
+        return kind(f"{self.describe()}: {text}")
+
+    def _run(self, name: str, keys: list[str], arguments: list[Any], *, upkeep: bool = False) -> list[Any]:
+        def send() -> Any:
+            return self._script(name)(keys, arguments, client=self._upkeep if upkeep else self._claims)
+
+        reply: list[Any] = self._call(send)
+        return reply
+
+    def _script(self, name: str) -> Any:
+        if name not in self._scripts:
+            self._scripts[name] = self._claims.register_script(self._source(name))
+        return self._scripts[name]
+
+    @cached_property
+    def _scripts(self) -> dict[str, Any]:
+        return {}
+
+    def _source(self, name: str) -> str:
+        return script_source(name)
+
+    def _one(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
+        answer = json.loads(self._run(name, keys, arguments)[1][0])
+        if isinstance(answer, dict) and "error" in answer:
+            raise self._failure(answer["error"], self._pool)
+        return answer
+
+    def _batch(
+        self,
+        name: str,
+        keys: list[str],
+        rows: Iterable[tuple[Any, ...]],
+        parse: Callable[[Any], T],
+        upkeep: bool = False,
+        extra: Sequence[str] = (),
+    ) -> Reply[T]:
+        """Run a script over all keys, in chunks; `extra` keys go along with each chunk."""
+        rows = list(rows)
+        now, answers = 0, list[T | BackendError]()
+        for start in range(0, len(keys), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            arguments = [argument for row in rows[chunk] for argument in row]
+            reply = self._run(name, [*keys[chunk], *extra], arguments, upkeep=upkeep)
+            now = int(reply[0])
+            answers += [self._parse(text, parse) for text in reply[1]]
+        return Reply(now, answers)
+
+    def _parse(self, text: str, parse: Callable[[Any], T]) -> T | BackendError:
+        answer = json.loads(text)
+        if isinstance(answer, dict) and "error" in answer:
+            return self._failure(answer["error"], self._pool)
+        return parse(answer)
+
+    def _mixed(self, leases: Sequence[Lease], jobs: Callable[[], Reply[T]], locks: Callable[[], Reply[T]]) -> Reply[T]:
+        """Ask about the jobs' leases and the plain locks, each if there are any, and put the answers in order."""
+        kinds = {lease.run is None for lease in leases}
+        of_jobs = jobs() if False in kinds else Reply[T](0)
+        of_locks = locks() if True in kinds else Reply[T](0)
+        first, second = iter(of_jobs.answers), iter(of_locks.answers)
+        answers = [next(second if lease.run is None else first) for lease in leases]
+        return Reply(max(of_jobs.now, of_locks.now), answers)
+
+
+def _driver(client: Any) -> ModuleType:
+    """Return the package that the client is from, redis or valkey, also for a subclass of its client."""
+    for kind in type(client).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package in ("redis", "valkey"):
+            return import_module(package)
+    raise ConfigurationError(f"{type(client).__name__} is neither a client of redis nor one of valkey.")
+
+
+def _known(value: int | None) -> int | str:
+    return "" if value is None else int(value)
+
+
+def _owner(lease: Lease) -> tuple[Any, ...]:
+    return (lease.token, lease.fence, lease.run, lease.attempt, lease.ttl, lease.holder)
+
+
+def _which(run: Any) -> Any:
+    return run if run == MANUAL else int(run)
+
+
+def _dead_run(answer: Any) -> DeadRun | None:
+    if not answer:
+        return None
+    return DeadRun(_which(answer["run"]), answer["holder"], int(answer.get("attempt", 0)), int(answer.get("fence", 0)))
+
+
+def _claim_result(answer: dict[str, Any]) -> ClaimResult:
+    return ClaimResult(
+        answer["verdict"],
+        left=int(answer.get("left", 0)),
+        previous=answer.get("previous"),
+        dead=_dead_run(answer.get("dead")),
+        holder=answer.get("holder"),
+        fence=int(answer.get("fence", 0)),
+        attempt=int(answer.get("attempt", 0)),
+    )
+
+
+def _renew_result(answer: dict[str, Any]) -> RenewResult:
+    return RenewResult(answer["ok"], answer.get("left"))
+
+
+def _release_result(answer: dict[str, Any]) -> ReleaseResult:
+    held = answer.get("held")
+    return ReleaseResult(answer["ok"], answer.get("left"), (held[0], held[1]) if held else None)
+
+
+def _state(key: str, job: dict[str, Any]) -> JobState:
+    lease = None
+    if "token" in job:
+        lease = Lease(
+            key, job["token"], job["fence"], job["ttl"], job["holder"], _which(job["run"]), job.get("attempt", 0)
+        )
+    last = json.loads(job["last"]) if "last" in job else None
+    return JobState(
+        key,
+        since=job.get("since"),
+        fingerprint=job.get("fingerprint"),
+        occurrence=job.get("occurrence"),
+        paused="paused" in job,
+        lease=lease,
+        started=job.get("started"),
+        expires=job.get("expires"),
+        fence=job.get("fence", 0),
+        pending=job.get("pending"),
+        requested=job.get("requested"),
+        last=last
+        and LastLease(
+            last["holder"], _which(last["run"]), last["fence"], last["started"], last["ended"], last["outcome"]
+        ),
+    )
