@@ -1,0 +1,43 @@
+"""The Django app: it registers the system checks and finds the jobs of every installed app."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from django.apps import AppConfig, apps
+from django.utils.module_loading import module_has_submodule
+from django.utils.translation import gettext_lazy as _
+
+
+class CronductorConfig(AppConfig):
+    """Scheduled jobs. Nothing is started or connected to when the app is loaded."""
+
+    name = "django_cronductor"
+    label = "django_cronductor"
+    verbose_name = _("Scheduled jobs")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register the checks and import each app's module of jobs."""
+        from django_cronductor import checks, conf, jobs  # noqa: F401  checks registers itself
+
+        # A wrong setting is the checks' to report.
+        name = conf.lenient_config().autodiscover
+        if name is not None:
+            for app in apps.get_app_configs():
+                import_jobs(app, name)
+        jobs.registry.settle()
+
+
+def import_jobs(app: AppConfig, name: str) -> None:
+    """Import a module of an app that declares jobs. That it is absent is fine; any error in it is raised."""
+    module = f"{app.name}.{name}"
+    try:
+        import_module(module)
+    except Exception as error:
+        if app.module is None or not module_has_submodule(app.module, name):
+            return
+        if sys.version_info >= (3, 11):
+            error.add_note(f"While the jobs of the app {app.label!r} were imported from {module}.")
+        raise
