@@ -260,7 +260,7 @@ class RedisBackend(LockBackend):
     @cached_property
     def _pool(self) -> Any:
         """The cache's own pool, whose arguments ours are made with; no connection is taken from it."""
-        owner = caches[self.cache]
+        owner: Any = caches[self.cache]
         try:
             # Always the writer: a reader may not have heard yet that a lease was taken.
             if hasattr(owner, "client"):

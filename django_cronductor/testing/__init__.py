@@ -1,0 +1,7 @@
+"""For the tests of those who use this package or write a backend for it."""
+
+from __future__ import annotations
+
+from django_cronductor.testing.clock import ManualClock
+
+__all__ = ["ManualClock"]
