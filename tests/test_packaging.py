@@ -81,7 +81,7 @@ def test_sdist_holds_what_is_needed_to_run_the_tests(sdist_names: set[str]) -> N
         "pyproject.toml",
         "runtests.py",
     }
-    wanted |= {"tests/conftest.py", "tests/settings.py", "testproject/manage.py", "testproject/demo/cron.py"}
+    wanted |= {"tests/conftest.py", "tests/settings.py", "testproject/manage.py", "testproject/demo/cron.py", ".ci/run"}
     assert wanted - sdist_names == set()
 
 
