@@ -1,0 +1,1 @@
+"""Small apps for the tests of autodiscovery and of default keys."""
