@@ -224,7 +224,7 @@ class JobRegistry:
         if key in jobs:
             return jobs[key]
         nearest = difflib.get_close_matches(str(key), jobs)
-        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else "." if jobs else ": no job is."
+        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else "." if jobs else ", nor any other."
         raise JobNotFound(f"No job {key!r} is declared{hint}")
 
     def __iter__(self) -> Iterator[Job]:
