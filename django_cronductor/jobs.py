@@ -69,7 +69,7 @@ class Declaration:
     @property
     def app_label(self) -> str | None:
         """Return the label of the app whose code the handler is; None if it is no app's, or while apps are loading."""
-        return _app_label(getattr(_innermost(self.handler), "__module__", None)) if apps.apps_ready else None
+        return _app_label(getattr(_bare(self.handler), "__module__", None)) if apps.apps_ready else None
 
 
 class Job(Declaration):
@@ -430,7 +430,7 @@ def _check_callable(func: object, role: str, *, takes_context: bool) -> None:
     call = func if inspect.isroutine(func) or isinstance(func, functools.partial) else type(func).__call__
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
         raise ConfigurationError(f"{role} is a generator: calling it would run nothing of it. Do without yield.")
-    if isinstance(func, FunctionType) and "." in func.__qualname__.rpartition("<locals>.")[2]:
+    if isinstance(func, FunctionType) and _in_class(func):
         raise ConfigurationError(
             f"{role} {func.__qualname__} is a function inside a class: declare a function outside it, or a bound "
             "method with schedule()."
@@ -480,17 +480,23 @@ def _passes_on(signature: inspect.Signature) -> bool:
     return any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.parameters.values())
 
 
+def _in_class(func: FunctionType) -> bool:
+    return func.__name__ != "<lambda>" and "." in func.__qualname__.rpartition("<locals>.")[2]
+
+
+def _bare(func: object) -> object:
+    """Return what a partial or a bound method calls."""
+    while isinstance(func, (functools.partial, MethodType)):
+        func = func.func if isinstance(func, functools.partial) else func.__func__
+    return func
+
+
 def _innermost(func: object) -> object:
-    """Return the function behind partials, wrappers and bound methods."""
-    while True:
-        if isinstance(func, functools.partial):
-            func = func.func
-        elif isinstance(func, MethodType):
-            func = func.__func__
-        elif (wrapped := _wrapped(func)) is not None:
-            func = wrapped
-        else:
-            return func
+    """Return the function behind partials, bound methods and wrappers."""
+    func = _bare(func)
+    while (wrapped := _wrapped(func)) is not None:
+        func = _bare(wrapped)
+    return func
 
 
 def _wrapped(func: object) -> Handler | None:
