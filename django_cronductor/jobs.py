@@ -169,18 +169,8 @@ class JobRegistry:
 
         The default key is "<app label>.<function name>". Raises ConfigurationError for anything that could not run.
         """
-        draft = _Draft(
-            expression=expression,
-            ttl=ttl,
-            timezone=timezone,
-            grace=grace,
-            recover=recover,
-            timeout=timeout,
-            when=when,
-            enabled=enabled,
-            takes_context=takes_context,
-            place=_caller(),
-        )
+        place = _caller()
+        draft = _Draft(place, expression, ttl, timezone, grace, recover, timeout, when, enabled, takes_context)
 
         def declare(handler: F) -> F:
             self._declare(draft, handler, key)
@@ -204,18 +194,8 @@ class JobRegistry:
         takes_context: bool = False,
     ) -> Job:
         """Declare a job without a decorator and return it."""
-        draft = _Draft(
-            expression=expression,
-            ttl=ttl,
-            timezone=timezone,
-            grace=grace,
-            recover=recover,
-            timeout=timeout,
-            when=when,
-            enabled=enabled,
-            takes_context=takes_context,
-            place=_caller(),
-        )
+        place = _caller()
+        draft = _Draft(place, expression, ttl, timezone, grace, recover, timeout, when, enabled, takes_context)
         return self._add(draft.job(self, handler, key))
 
     def get(self, key: str) -> Job:
@@ -311,10 +291,11 @@ class Place:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Draft:
     """A declaration as it was typed: nothing of it is checked yet."""
 
+    place: Place
     expression: str
     ttl: object
     timezone: object
@@ -324,7 +305,6 @@ class _Draft:
     when: Handler | None
     enabled: bool
     takes_context: bool
-    place: Place
 
     def job(self, registry: JobRegistry, handler: Handler, key: str) -> Job:
         """Check everything and make the job."""
