@@ -1,8 +1,8 @@
 """
 Schedules: a cron expression and a time zone, read as occurrences in UTC.
 
-The file goes from text to instants: one field, the days of a month, the times of a day, the offsets of a zone, and the
-schedule that joins them. "Wall" seconds are what a local clock shows, counted from 1970 as if it showed UTC.
+From text to instants: one field, the expression as days and times of day, the offsets of a zone, and the schedule that
+joins them. "Wall" seconds and days are what a local clock and calendar show, counted from 1970 as if they showed UTC.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
@@ -24,20 +25,25 @@ MAX_LENGTH = 1000  # characters; every minute, hour and day listed one by one is
 _DAY = 86_400
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EPOCH_ORDINAL = _EPOCH.toordinal()
-# The instants we look at keep two days from the ends of the calendar, so that no zone's wall time falls off it.
-_FIRST = (3 - _EPOCH_ORDINAL) * _DAY
-_LAST = (date.max.toordinal() - 2 - _EPOCH_ORDINAL) * _DAY - 1
+# The instants looked at keep two days from the ends of the calendar, so that no zone's wall time falls off it.
+_FIRST = (date.min.toordinal() + 2 - _EPOCH_ORDINAL) * _DAY
+_LAST = (date.max.toordinal() - 2 - _EPOCH_ORDINAL) * _DAY
+
+
+class _Unreadable(ValueError):
+    """Why an expression cannot be read; becomes a ConfigurationError that also names the expression."""
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
 
 # --- One field
 
 
-class _Unreadable(ValueError):
-    """Why an expression cannot be read; becomes a ConfigurationError that names the expression too."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """A field's place: what it is called, its bounds, how many values there are before they begin again, its names."""
+    """A field's place: its name, its bounds, after how many values they begin again, the names of its values."""
 
     name: str
     low: int
@@ -50,22 +56,294 @@ class _Kind:
         if text in self.names:
             return self.names.index(text) + self.low
         if not text.isdigit():
-            also = f" or a name like {self.names[1].title()}" if self.names else ""
-            raise _Unreadable(f"{text!r} is not a number{also}")
-        value = int(text)
-        if not self.low <= value <= self.high:
-            raise _Unreadable(f"{text} is out of range, use {self.low} to {self.high}")
-        return value
+            also = f" or a name such as {self.names[1]}" if self.names else ""
+            raise _Unreadable(f'"{_shorten(text)}" is not a number{also}')
+        if not self.low <= int(text) <= self.high:
+            raise _Unreadable(f"{_shorten(text)} is out of range, use {self.low} to {self.high}")
+        return int(text)
 
 
-_MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-_SECOND = _Kind("second", 0, 59, 60)
-_MINUTE = _Kind("minute", 0, 59, 60)
-_HOUR = _Kind("hour", 0, 23, 24)
 _DATE = _Kind("day-of-month", 1, 31, 31)
-_MONTH = _Kind("month", 1, 12, 12, _MONTH_NAMES)
 _WEEKDAY = _Kind("day-of-week", 0, 7, 7, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"))
-_KINDS = (_SECOND, _MINUTE, _HOUR, _DATE, _MONTH, _WEEKDAY)
+_KINDS = (
+    _Kind("second", 0, 59, 60),
+    _Kind("minute", 0, 59, 60),
+    _Kind("hour", 0, 23, 24),
+    _DATE,
+    _Kind("month", 1, 12, 12, ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")),
+    _WEEKDAY,
+)
+
+_TERM = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?", re.ASCII)
+_LAST_DAY = re.compile(r"L(?:-(\d+))?", re.ASCII)
+_WORKDAY = re.compile(r"(\d+|L)W", re.ASCII)
+_NTH_WEEKDAY = re.compile(r"(\w+)#(\d+)", re.ASCII)
+_LAST_WEEKDAY = re.compile(r"(\w+)L|L(\w+)", re.ASCII)
+_HASH = re.compile(r"H(?:\((\d+)-(\d+)\))?(?:/(\d+))?", re.ASCII)
+
+
+class _Field(NamedTuple):
+    """A field as read: in capitals, its plain values in order, what depends on the month, and steps that never step."""
+
+    text: str
+    values: tuple[int, ...]
+    special: tuple[tuple[str, int, int], ...]  # ("last", days before it, 0), ("workday", day, 0), ("nth", weekday, n);
+    lone_steps: tuple[tuple[str, int], ...]  # a day or an n of 0 is the last of the month
+
+    @property
+    def starred(self) -> bool:
+        """Whether it starts with `*`: that alone is what Debian's rules look at."""
+        return self.text.startswith("*")
+
+
+@lru_cache(maxsize=4096)
+def _read_field(kind: _Kind, text: str) -> _Field:
+    if text == "?" and kind in (_DATE, _WEEKDAY):
+        text = "*"
+    values: set[int] = set()
+    special, lone_steps = [], []
+    try:
+        for term in text.split(","):
+            found = _read_date(term) if kind is _DATE else _read_weekday(term) if kind is _WEEKDAY else None
+            if found:
+                special.append(found)
+                continue
+            members, step = _read_term(kind, term)
+            values.update(members)
+            if step > 1 and len(members) == 1:
+                lone_steps.append((term, members[0]))
+    except _Unreadable as error:
+        raise _Unreadable(f'the {kind.name} field "{_shorten(text)}" is wrong: {error}') from None
+    return _Field(text, tuple(sorted(values)), tuple(special), tuple(lone_steps))
+
+
+def _read_term(kind: _Kind, term: str) -> tuple[list[int], int]:
+    """Return the values that a plain term stands for, and its step."""
+    match = _TERM.fullmatch(term)
+    if match is None or term[0] in "HR":
+        raise _Unreadable(_why_unreadable(kind, term))
+    star, start, end, every = match.groups()
+    step = int(every or 1)
+    if step == 0:
+        raise _Unreadable("a step of 0 never moves on, use 1 or more")
+    low = kind.low if star else kind.number(start)
+    high = kind.number(end) if end else kind.high if star or every else low
+    if high < low:  # over the end: 22-2 is 22, 23, 0, 1, 2
+        high += kind.cycle
+    return [(value - kind.low) % kind.cycle + kind.low for value in range(low, high + 1, step)], step
+
+
+def _why_unreadable(kind: _Kind, term: str) -> str:
+    if not term:
+        return "there is an empty place in the list"
+    if term[0] == "R":
+        return "R would be drawn anew in each replica; use H, which is the same in all"
+    if term[0] == "H":
+        return "H stands alone in its field, as H, H/5, H(0-29) or H(0-29)/5"
+    if "?" in term:
+        return "? stands alone, and only in the day-of-month or day-of-week field"
+    return f'"{_shorten(term)}" is not a value, a range such as {kind.low}-{kind.high} or a step such as */2'
+
+
+def _read_date(term: str) -> tuple[str, int, int] | None:
+    """Read a term of the day-of-month field that depends on the month; None if it is a plain one."""
+    if match := _LAST_DAY.fullmatch(term):
+        back = int(match[1] or 0)
+        if back > 30:
+            raise _Unreadable(f"no month has {back} days before its last")
+        return "last", back, 0
+    if match := _WORKDAY.fullmatch(term):
+        return "workday", 0 if match[1] == "L" else _DATE.number(match[1]), 0
+    return None
+
+
+def _read_weekday(term: str) -> tuple[str, int, int] | None:
+    """Read a term of the day-of-week field that depends on the month; None if it is a plain one."""
+    if match := _NTH_WEEKDAY.fullmatch(term):
+        if not 1 <= int(match[2]) <= 5:
+            raise _Unreadable(f"#{match[2]} is no week of a month, use #1 to #5")
+        return "nth", _WEEKDAY.number(match[1]) % 7, int(match[2])
+    if match := _LAST_WEEKDAY.fullmatch(term):
+        return "nth", _WEEKDAY.number(match[1] or match[2]) % 7, 0
+    if term == "L":
+        raise _Unreadable("L alone names no weekday; 5L is the last Friday of the month")
+    return None
+
+
+def _resolve_hash(kind: _Kind, text: str, key: str | None) -> str:
+    """Return what a field that begins with H stands for, for the job of that key."""
+    match = _HASH.fullmatch(text)
+    if match is None:
+        raise _Unreadable(f'the {kind.name} field "{_shorten(text)}" is wrong: {_why_unreadable(kind, "H")}')
+    if key is None:
+        raise _Unreadable("H is hashed by the job's key, and there is none; give a key, or a number")
+    # A day-of-month that every month has.
+    low, high = kind.low, 28 if kind is _DATE else kind.low + kind.cycle - 1
+    if match[1]:
+        low, high = kind.number(match[1]), kind.number(match[2])
+    step = int(match[3] or 1)
+    if low > high or step == 0:
+        raise _Unreadable(f'the {kind.name} field "{text}" is wrong: its range ends before it begins, or its step is 0')
+    if not match[3]:
+        return str(_draw(kind, low, high, key))
+    return f"{_draw(kind, low, min(high, low + step - 1), key)}-{high}/{step}"
+
+
+def _draw(kind: _Kind, low: int, high: int, key: str) -> int:
+    """Draw a value from low to high by croniter's hash of the key."""
+    if low == high:
+        return low
+    from croniter import croniter  # few need it, and it is slow to load
+
+    place = _KINDS.index(kind)
+    fields = ["*"] * 6
+    fields[place] = f"H({low}-{high})"
+    hash_id = key.encode("utf-8", "surrogatepass")
+    expanded, _ = croniter.expand(" ".join(fields), hash_id=hash_id, second_at_beginning=True)
+    return int(expanded[place - 1][0])  # there the seconds come last
+
+
+# --- The expression as days and times of day
+
+_LENGTHS = {month: (28, 29) if month == 2 else (30,) if month in (4, 6, 9, 11) else (31,) for month in range(1, 13)}
+_EVERY_WEEK = sum(1 << day for day in range(0, 32, 7))
+
+
+class _Days:
+    """The days that match, by month, day-of-month and day-of-week."""
+
+    __slots__ = ("_both", "_dates", "_masks", "_months", "_weekdays")
+
+    def __init__(self, dates: _Field, months: _Field, weekdays: _Field) -> None:
+        self._dates, self._months, self._weekdays = dates, months.values, weekdays
+        self._both = dates.starred or weekdays.starred
+        # A month's days as bits, 1 for its first; they depend on its length and the weekday before it (Sunday is 0).
+        self._masks = [-1] * 28
+
+    def never(self) -> bool:
+        """Whether no day of any year matches."""
+        kinds = ((length, eve) for month in self._months for length in _LENGTHS[month] for eve in range(7))
+        return not any(self._mask(length, eve) for length, eve in kinds)
+
+    def nearest(self, day: int, step: int) -> int | None:
+        """Return the first matching day from `day` on (step 1), or the last until it (step -1)."""
+        at = date.fromordinal(day + _EPOCH_ORDINAL)
+        months, count = self._months, len(self._months)
+        place = bisect_left(months, at.month) if step > 0 else bisect_right(months, at.month) - 1
+        index = at.year * count + place
+        within = -1
+        if at.month in months:
+            within = -1 << at.day if step > 0 else (2 << at.day) - 1
+        while True:
+            year, place = divmod(index, count)
+            if not 1 <= year <= 9999:
+                return None
+            month = months[place]
+            before = date(year, month, 1).toordinal() - 1
+            leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+            length = _LENGTHS[month][leap]
+            mask = self._masks[(length - 28) * 7 + before % 7]
+            found = (mask if mask >= 0 else self._mask(length, before % 7)) & within
+            if found:
+                return before + (found & -found if step > 0 else found).bit_length() - 1 - _EPOCH_ORDINAL
+            index += step
+            within = -1
+
+    def _mask(self, length: int, eve: int) -> int:
+        dates, weekdays = self._date_mask(length, eve), self._weekday_mask(length, eve)
+        mask = (dates & weekdays if self._both else dates | weekdays) & ((2 << length) - 2)
+        self._masks[(length - 28) * 7 + eve] = mask
+        return mask
+
+    def _date_mask(self, length: int, eve: int) -> int:
+        mask = sum(1 << day for day in self._dates.values)
+        for kind, number, _ in self._dates.special:
+            day = length - number if kind == "last" else number or length
+            if kind == "workday" and day <= length:
+                weekday = (eve + day) % 7
+                if weekday == 6:
+                    day += -1 if day > 1 else 2
+                elif weekday == 0:
+                    day += 1 if day < length else -2
+            mask |= 1 << max(day, 0)
+        return mask
+
+    def _weekday_mask(self, length: int, eve: int) -> int:
+        mask = 0
+        for weekday in self._weekdays.values:
+            mask |= _EVERY_WEEK << (weekday - eve) % 7
+        for _, weekday, nth in self._weekdays.special:
+            day = (weekday - eve - 1) % 7 + 1
+            mask |= 1 << (day + 7 * (nth - 1) if nth else day + (length - day) // 7 * 7)
+        return mask
+
+
+@lru_cache(maxsize=1024)
+def _join(minutes: tuple[int, ...], seconds: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(minute * 60 + second for minute in minutes for second in seconds)
+
+
+class _Pattern:
+    """A whole expression: which wall seconds match."""
+
+    __slots__ = ("_days", "_first", "_hours", "_in_hour", "_last", "fields", "fixed")
+
+    def __init__(self, fields: tuple[_Field, ...]) -> None:
+        self.fields = fields
+        second, minute, hour, *days = fields
+        self.fixed = not (second.starred or minute.starred or hour.starred)  # Debian's fixed-time job
+        self._hours = hour.values
+        self._in_hour = _join(minute.values, second.values)
+        self._first = self._hours[0] * 3600 + self._in_hour[0]
+        self._last = self._hours[-1] * 3600 + self._in_hour[-1]
+        self._days = _Days(*days)
+        if self._days.never():
+            raise _Unreadable("it never runs, because no month has such a day; mend the day or the month")
+
+    def time_from(self, time: int) -> int:
+        """Return the first matching second of a day from `time` on, or -1."""
+        if time > self._last:
+            return -1
+        hour, rest = divmod(time, 3600)
+        hours, in_hour = self._hours, self._in_hour
+        place = bisect_left(hours, hour)
+        if hours[place] == hour:
+            if rest <= in_hour[-1]:
+                return time - rest + in_hour[bisect_left(in_hour, rest)]
+            place += 1
+        return hours[place] * 3600 + in_hour[0]
+
+    def time_until(self, time: int) -> int:
+        """Return the last matching second of a day until `time`, or -1."""
+        if time < self._first:
+            return -1
+        hour, rest = divmod(time, 3600)
+        hours, in_hour = self._hours, self._in_hour
+        place = bisect_right(hours, hour) - 1
+        if hours[place] == hour:
+            if rest >= in_hour[0]:
+                return time - rest + in_hour[bisect_right(in_hour, rest) - 1]
+            place -= 1
+        return hours[place] * 3600 + in_hour[-1]
+
+    def nearest(self, wall: int, step: int) -> int | None:
+        """Return the first matching wall second from `wall` on (step 1), or the last until it (step -1)."""
+        today, time = divmod(wall, _DAY)
+        day = self._days.nearest(today, step)
+        if day == today:
+            time = self.time_from(time) if step > 0 else self.time_until(time)
+            if time >= 0:
+                return day * _DAY + time
+            day = self._days.nearest(today + step, step)
+        if day is None:
+            return None
+        return day * _DAY + (self._first if step > 0 else self._last)
+
+    def meaning(self) -> str:
+        """Return a text that differs wherever the meaning does."""
+        and_or = "and" if self.fields[3].starred or self.fields[5].starred else "or"
+        return f"{[(field.values, field.special) for field in self.fields]} {and_or} {self.fixed}"
+
 
 _ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -77,511 +355,125 @@ _ALIASES = {
     "@hourly": "0 * * * *",
 }
 
-_TERM = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?", re.ASCII)
-_LAST_DAY = re.compile(r"L(?:-(\d+))?", re.ASCII)
-_WORKDAY = re.compile(r"(\d+|L)W", re.ASCII)
-_NTH_WEEKDAY = re.compile(r"(\w+)#(\d+)", re.ASCII)
-_LAST_WEEKDAY = re.compile(r"([A-Z0-9]+)L|L([A-Z0-9]+)", re.ASCII)
-_HASH = re.compile(r"H(?:\((\d+)-(\d+)\))?(?:/(\d+))?", re.ASCII)
-
-# ("last", days before it, 0), ("workday", day or 0 for the last, 0), ("nth", weekday, its number or 0 for the last)
-_Special = tuple[str, int, int]
-
-
-class _Field(NamedTuple):
-    """A field as read: its plain values as bits, what depends on the month, and what is odd about it."""
-
-    text: str
-    values: int
-    special: tuple[_Special, ...]
-    single_steps: tuple[tuple[str, int], ...]  # terms whose step is larger than what it steps through
-
-    @property
-    def starred(self) -> bool:
-        """Debian's rules look at the first character alone."""
-        return self.text.startswith("*")
-
-
-def _bits(values: int) -> Iterator[int]:
-    while values:
-        low = values & -values
-        yield low.bit_length() - 1
-        values ^= low
-
-
-@lru_cache(maxsize=4096)
-def _read_field(kind: _Kind, text: str) -> _Field:
-    """Read one field, in capitals."""
-    if text == "?" and kind in (_DATE, _WEEKDAY):
-        text = "*"
-    values = 0
-    special: list[_Special] = []
-    single_steps: list[tuple[str, int]] = []
-    try:
-        for term in text.split(","):
-            found = _read_special(kind, term)
-            if found:
-                special.append(found)
-                continue
-            members, step = _read_term(kind, term)
-            values |= members
-            if step > 1 and not members & (members - 1):
-                single_steps.append((term, members.bit_length() - 1))
-    except _Unreadable as error:
-        raise _Unreadable(f'the {kind.name} field "{_shorten(text)}" is wrong: {error}') from None
-    return _Field(text, values, tuple(special), tuple(single_steps))
-
-
-def _read_term(kind: _Kind, term: str) -> tuple[int, int]:
-    """Return the values that a term stands for, as bits, and its step."""
-    match = _TERM.fullmatch(term)
-    if match is None:
-        raise _Unreadable(_explain_term(kind, term))
-    star, start, end, every = match.groups()
-    step = int(every or 1)
-    if step == 0:
-        raise _Unreadable("a step of 0 never moves on, use 1 or more")
-    low = kind.low if star else kind.number(start)
-    high = kind.high if star or (every and not end) else kind.number(end) if end else low
-    if high < low:  # over the end: 22-2 is 22, 23, 0, 1, 2
-        high += kind.cycle
-    members = 0
-    for value in range(low, high + 1, step):
-        members |= 1 << (value - kind.low) % kind.cycle + kind.low
-    return members, step
-
-
-def _explain_term(kind: _Kind, term: str) -> str:
-    if not term:
-        return "there is an empty place in the list"
-    if term[0] == "R":
-        return "R is drawn anew in each replica, which would disagree; use H, which is the same in all"
-    if term[0] == "H":
-        return "H stands alone in its field, as H, H/5, H(0-29) or H(0-29)/5"
-    if "?" in term:
-        return "? stands alone, and only in the day-of-month or day-of-week field"
-    return f'"{_shorten(term)}" is not a value, a range like {kind.low}-{kind.high} or a step like */2'
-
-
-def _read_special(kind: _Kind, term: str) -> _Special | None:
-    """Read a term that depends on the month, or None if it is a plain one."""
-    if kind is _DATE:
-        return _read_special_date(term)
-    if kind is not _WEEKDAY:
-        return None
-    match = _NTH_WEEKDAY.fullmatch(term)
-    if match:
-        if not 1 <= int(match[2]) <= 5:
-            raise _Unreadable(f"#{match[2]} is no week of a month, use #1 to #5")
-        return "nth", kind.number(match[1]) % 7, int(match[2])
-    if term == "L":
-        raise _Unreadable("L alone names no weekday, use for example 5L for the last Friday")
-    match = _LAST_WEEKDAY.fullmatch(term)
-    return ("nth", kind.number(match[1] or match[2]) % 7, 0) if match else None
-
-
-def _read_special_date(term: str) -> _Special | None:
-    match = _LAST_DAY.fullmatch(term)
-    if match:
-        back = int(match[1] or 0)
-        if back > 30:
-            raise _Unreadable(f"no month has {back} days before its last")
-        return "last", back, 0
-    match = _WORKDAY.fullmatch(term)
-    if match:
-        return "workday", 0 if match[1] == "L" else _DATE.number(match[1]), 0
-    return None
-
-
-def _resolve_hash(kind: _Kind, text: str, key: str) -> str:
-    """Return the text that a field with an H stands for, for the job of that key."""
-    match = _HASH.fullmatch(text)
-    if match is None:
-        raise _Unreadable(f'the {kind.name} field "{_shorten(text)}" is wrong: {_explain_term(kind, "H")}')
-    low, high = kind.low, kind.low + kind.cycle - 1
-    if kind is _DATE:
-        high = 28  # a day that every month has
-    if match[1]:
-        low, high = kind.number(match[1]), kind.number(match[2])
-        if low > high:
-            raise _Unreadable(f'the {kind.name} field "{text}" is wrong: its range ends before it begins')
-    if not match[3]:
-        return str(_draw(kind, low, high, key))
-    step = int(match[3])
-    if step == 0:
-        raise _Unreadable(f'the {kind.name} field "{text}" is wrong: a step of 0 never moves on, use 1 or more')
-    return f"{_draw(kind, low, min(high, low + step - 1), key)}-{high}/{step}"
-
-
-def _draw(kind: _Kind, low: int, high: int, key: str) -> int:
-    """Draw a value from low to high by croniter's hash of the key."""
-    if low == high:
-        return low
-    from croniter import croniter  # needed by few, and slow to load
-
-    fields = ["*"] * 6
-    fields[_KINDS.index(kind)] = f"H({low}-{high})"
-    identity = key.encode("utf-8", "surrogatepass")
-    expanded = croniter.expand(" ".join(fields), hash_id=identity, second_at_beginning=True)[0]
-    return int(expanded[_KINDS.index(kind) - 1][0])  # croniter puts the seconds last
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-# --- The days of a month
-
-
-class _Table(NamedTuple):
-    """The members of a set of small numbers by nearness: up[v] is the first from v on, down[v] the last until v, or -1."""
-
-    up: tuple[int, ...]
-    down: tuple[int, ...]  # one longer than needed, so that down[-1] is -1 too
-    first: int
-    last: int
-
-
-@lru_cache(maxsize=4096)
-def _table(values: int, size: int) -> _Table:
-    up, down = [-1] * (size + 1), [-1] * (size + 1)
-    nearest = -1
-    for value in range(size):
-        nearest = down[value] = value if values >> value & 1 else nearest
-    nearest = -1
-    for value in reversed(range(size)):
-        nearest = up[value] = value if values >> value & 1 else nearest
-    return _Table(tuple(up), tuple(down), up[0], down[size - 1])
-
-
-_LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_UNKNOWN = -1
-
-
-class _Days:
-    """The days that match, by month, day of month and day of week. Days are proleptic Gregorian ordinals."""
-
-    __slots__ = ("_both", "_dates", "_masks", "_months", "_weekdays")
-
-    def __init__(self, dates: _Field, months: _Field, weekdays: _Field) -> None:
-        self._dates = dates
-        self._weekdays = weekdays
-        self._both = dates.starred or weekdays.starred
-        self._months = _table(months.values, 13)
-        self._masks = [_UNKNOWN] * 28  # by length and first weekday: all that a month's days depend on
-
-    def never(self) -> bool:
-        """Whether no day of any year matches."""
-        for month in _bits(self._month_bits()):
-            for length in (28, 29) if month == 2 else (_LENGTHS[month],):
-                if any(self._mask(length, weekday) for weekday in range(7)):
-                    return False
-        return True
-
-    def next(self, day: int) -> int | None:
-        """Return the first matching day that is not before `day`, or None."""
-        at = date.fromordinal(day)
-        year, month, before = at.year, at.month, day - at.day
-        found = self._month(year, month, before) >> at.day << at.day
-        while not found:
-            month = self._months.up[month + 1] if month < 12 else -1
-            if month < 0:
-                month, year = self._months.first, year + 1
-                if year > date.max.year:
-                    return None
-            before = date(year, month, 1).toordinal() - 1
-            found = self._month(year, month, before)
-        return before + (found & -found).bit_length() - 1
-
-    def previous(self, day: int) -> int | None:
-        """Return the last matching day that is not after `day`, or None."""
-        at = date.fromordinal(day)
-        year, month, before = at.year, at.month, day - at.day
-        found = self._month(year, month, before) & ((2 << at.day) - 1)
-        while not found:
-            month = self._months.down[month - 1]
-            if month < 0:
-                month, year = self._months.last, year - 1
-                if year < date.min.year:
-                    return None
-            before = date(year, month, 1).toordinal() - 1
-            found = self._month(year, month, before)
-        return before + found.bit_length() - 1
-
-    def _month_bits(self) -> int:
-        return sum(1 << month for month in set(self._months.up) if month > 0)
-
-    def _month(self, year: int, month: int, before: int) -> int:
-        """Return the matching days of a month as bits; `before` is the day before its first."""
-        if self._months.up[month] != month:
-            return 0
-        leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-        return self._mask(_LENGTHS[month] + leap, (before + 1) % 7)
-
-    def _mask(self, length: int, first: int) -> int:
-        """Return the matching days of a month of that length that begins on that weekday (Sunday is 0)."""
-        place = (length - 28) * 7 + first
-        if self._masks[place] == _UNKNOWN:
-            dates, weekdays = self._date_mask(length, first), self._weekday_mask(length, first)
-            joined = dates & weekdays if self._both else dates | weekdays
-            self._masks[place] = joined & ((2 << length) - 2)
-        return self._masks[place]
-
-    def _date_mask(self, length: int, first: int) -> int:
-        mask = self._dates.values
-        for kind, number, _ in self._dates.special:
-            day = length - number if kind == "last" or not number else number
-            if kind == "workday" and day <= length:
-                weekday = (first + day - 1) % 7
-                if weekday == 6:
-                    day += -1 if day > 1 else 2
-                elif weekday == 0:
-                    day += 1 if day < length else -2
-            mask |= 1 << day if day > 0 else 0
-        return mask
-
-    def _weekday_mask(self, length: int, first: int) -> int:
-        mask = 0
-        for weekday in _bits(self._weekdays.values):
-            mask |= 0b10000001000000100000010000001 << 1 + (weekday - first) % 7
-        for _, weekday, nth in self._weekdays.special:
-            day = 1 + (weekday - first) % 7
-            mask |= 1 << (day + 7 * (nth - 1) if nth else day + (length - day) // 7 * 7)
-        return mask
-
-
-# --- The times of a day, and the expression as a whole
-
-
-class _Times:
-    """The times of day that match, in seconds after midnight."""
-
-    __slots__ = ("_hours", "_minutes", "_seconds", "first", "last")
-
-    def __init__(self, seconds: int, minutes: int, hours: int) -> None:
-        self._seconds, self._minutes, self._hours = _table(seconds, 60), _table(minutes, 60), _table(hours, 24)
-        self.first = self._hours.first * 3600 + self._minutes.first * 60 + self._seconds.first
-        self.last = self._hours.last * 3600 + self._minutes.last * 60 + self._seconds.last
-
-    def next(self, time: int) -> int:
-        """Return the first matching time that is not before `time`, or -1."""
-        hour, rest = divmod(time, 3600)
-        hours = self._hours.up
-        if hours[hour] == hour:
-            minute, second = divmod(rest, 60)
-            minutes = self._minutes.up
-            if minutes[minute] == minute:
-                found = self._seconds.up[second]
-                if found >= 0:
-                    return time - second + found
-            found = minutes[minute + 1]
-            if found >= 0:
-                return hour * 3600 + found * 60 + self._seconds.first
-        found = hours[hour + 1]
-        return found * 3600 + self._minutes.first * 60 + self._seconds.first if found >= 0 else -1
-
-    def previous(self, time: int) -> int:
-        """Return the last matching time that is not after `time`, or -1."""
-        hour, rest = divmod(time, 3600)
-        hours = self._hours.down
-        if hours[hour] == hour:
-            minute, second = divmod(rest, 60)
-            minutes = self._minutes.down
-            if minutes[minute] == minute:
-                found = self._seconds.down[second]
-                if found >= 0:
-                    return time - second + found
-            found = minutes[minute - 1]
-            if found >= 0:
-                return hour * 3600 + found * 60 + self._seconds.last
-        found = hours[hour - 1]
-        return found * 3600 + self._minutes.last * 60 + self._seconds.last if found >= 0 else -1
-
-
-class _Pattern:
-    """A whole expression: which wall seconds match."""
-
-    __slots__ = ("days", "fields", "follows_clock", "times")
-
-    def __init__(self, fields: tuple[_Field, ...]) -> None:
-        second, minute, hour, dates, months, weekdays = fields
-        self.fields = fields
-        self.times = _Times(second.values, minute.values, hour.values)
-        self.days = _Days(dates, months, weekdays)
-        self.follows_clock = not (second.starred or minute.starred or hour.starred)  # "fixed-time", not elapsed time
-
-    def next(self, wall: int) -> int | None:
-        """Return the first matching wall second that is not before `wall`, or None."""
-        day, time = divmod(wall, _DAY)
-        day += _EPOCH_ORDINAL
-        found = self.days.next(day)
-        if found == day:
-            time = self.times.next(time)
-            if time >= 0:
-                return wall - wall % _DAY + time
-            found = self.days.next(day + 1)
-        return None if found is None else (found - _EPOCH_ORDINAL) * _DAY + self.times.first
-
-    def previous(self, wall: int) -> int | None:
-        """Return the last matching wall second that is not after `wall`, or None."""
-        day, time = divmod(wall, _DAY)
-        day += _EPOCH_ORDINAL
-        found = self.days.previous(day)
-        if found == day:
-            time = self.times.previous(time)
-            if time >= 0:
-                return wall - wall % _DAY + time
-            found = self.days.previous(day - 1)
-        return None if found is None else (found - _EPOCH_ORDINAL) * _DAY + self.times.last
-
-    def meaning(self) -> str:
-        """Return a text that differs wherever the meaning does."""
-        dates, weekdays = self.fields[3], self.fields[5]
-        parts = [f"{field.values:x}{list(field.special) or ''}" for field in self.fields]
-        return f"{parts} and={dates.starred or weekdays.starred} clock={self.follows_clock}"
-
-
-@lru_cache(maxsize=1024)
-def _read_pattern(texts: tuple[str, ...]) -> _Pattern:
-    pattern = _Pattern(tuple(_read_field(kind, text) for kind, text in zip(_KINDS, texts, strict=True)))
-    if pattern.days.never():
-        raise _Unreadable("it never runs: no month that it names has such a day")
-    return pattern
-
 
 def _split(expression: object) -> list[str]:
     """Return the six fields of an expression, in capitals."""
     if not isinstance(expression, str):
-        raise _Unreadable(f"it must be text (str), not {type(expression).__name__}")
+        raise _Unreadable(f"it is {type(expression).__name__}, not text (str)")
     if len(expression) > MAX_LENGTH:
         raise _Unreadable(f"it has {len(expression)} characters, at most {MAX_LENGTH} are read; use ranges and steps")
-    odd = re.search(r"[^\x20-\x7e\t\r\n]", expression)
-    if odd:
-        raise _Unreadable(f"character {odd.start() + 1}, {odd[0]!a}, has no meaning here; retype it in ASCII")
-    words = expression.split()
-    if words and words[0].startswith("@"):
-        alias = _ALIASES.get(" ".join(words).lower())
+    if odd := re.search(r"[^\x20-\x7e\t\r\n]", expression):
+        raise _Unreadable(f"character {odd.start() + 1}, {odd[0]!a}, has no meaning here; type it anew in plain ASCII")
+    words = expression.upper().split()
+    if expression.lstrip().startswith("@"):
+        alias = _ALIASES.get(expression.strip().lower())
         if alias is None:
-            raise _Unreadable(f"there is no such alias, only {', '.join(_ALIASES)}")
+            raise _Unreadable(f"there is no such alias; there are {', '.join(_ALIASES)}")
         words = alias.split()
-    if len(words) not in (5, 6):
-        raise _Unreadable(f"it has {len(words)} fields; use five, or six with the seconds first")
-    return [word.upper() for word in (["0", *words] if len(words) == 5 else words)]
+    if len(words) == 5:
+        words.insert(0, "0")
+    if len(words) != 6:
+        raise _Unreadable(f"it has {len(words)} fields; write five, or six with the seconds first")
+    return words
 
 
-def _parse(expression: str, key: str | None) -> _Pattern:
+@lru_cache(maxsize=1024)
+def _read_pattern(texts: tuple[str, ...]) -> _Pattern:
+    return _Pattern(tuple(_read_field(kind, text) for kind, text in zip(_KINDS, texts, strict=True)))
+
+
+def _read_expression(expression: str, key: str | None) -> _Pattern:
     try:
-        texts = _split(expression)
-        for place, text in enumerate(texts):
-            if text.startswith("H"):
-                if key is None:
-                    raise _Unreadable("H is hashed by the job's key, and there is none; give a key, or a number")
-                texts[place] = _resolve_hash(_KINDS[place], text, key)
+        texts = [
+            _resolve_hash(kind, text, key) if text.startswith("H") else text
+            for kind, text in zip(_KINDS, _split(expression), strict=True)
+        ]
         return _read_pattern(tuple(texts))
     except _Unreadable as error:
-        shown = repr(expression) if len(repr(expression)) <= 80 else f"{repr(expression)[:77]}..."
-        raise ConfigurationError(f"Schedule {shown} cannot be used: {error}.") from None
+        raise ConfigurationError(f"The schedule {_shorten(repr(expression))} cannot be used: {error}.") from None
 
 
 def _warnings(expression: str, pattern: _Pattern) -> Iterator[str]:
     for kind, field in zip(_KINDS, pattern.fields, strict=True):
-        for term, value in field.single_steps:
+        for term, value in field.lone_steps:
             yield (
                 f'"{term}" in the {kind.name} field of "{expression}" runs only at {value}: '
-                f"the step is larger than what it steps through."
+                f"its step is larger than what it steps through."
             )
-    second, minute, hour = (field for field in pattern.fields[:3])
-    if hour.text.startswith("*/") and hour.values.bit_count() < 24 and minute.values.bit_count() == 60:
-        times = 60 * second.values.bit_count()
-        yield f'"{expression}" runs {times} times in each matching hour; to run once there, put 0 in the minute field.'
-    if minute.text.startswith("*/") and minute.values.bit_count() < 60 and second.values.bit_count() == 60:
-        yield f'"{expression}" runs 60 times in each matching minute; to run once there, put 0 in the second field.'
+    second, minute, hour = pattern.fields[:3]
+    runs = len(minute.values) * len(second.values)
+    if hour.text.startswith("*/") and len(hour.values) < 24 and len(minute.values) == 60:
+        yield f'"{expression}" runs {runs} times in each matching hour; for once, put 0 in the minute field.'
+    if minute.text.startswith("*/") and len(minute.values) < 60 and len(second.values) == 60:
+        yield f'"{expression}" runs 60 times in each matching minute; for once, put 0 in the second field.'
 
 
 # --- The offsets of a zone
 
-# zoneinfo tells offsets but no transitions, so they are sought between two instants this far apart. No zone changes its
-# offset twice in that time: the shortest period on record is four days.
-_STRETCH = 2 * _DAY
-_BLOCK = 16 * _DAY
+_BLOCK = 3 * _DAY  # no zone changes its offset twice in this time: the shortest period on record is four days
 _CORRECTION = 3 * 3600  # a jump this long corrects the clock: nothing is made up for it
-_FAR = 2 * _DAY  # more than any two offsets differ
+_PLAIN = 1 << 34  # the year 2514: until then every system converts a timestamp
+_FAR = 2 * _DAY  # more than any two offsets of a zone differ
 
 
 class _Period(NamedTuple):
-    """A time of one offset, in UTC seconds: start <= t < end."""
+    """A time of one offset, in UTC seconds: start <= instant < end."""
 
     start: int
     end: int
     offset: int
-    opens: int  # the wall second from which fixed-time jobs are due here: skipped ones after a gap, no repeated ones
+    opens: int  # the wall second from which fixed-time jobs are due here: with what a gap skipped, without repetitions
 
 
 def _offset(zone: ZoneInfo, instant: int) -> int:
-    instant = max(_FIRST, min(instant, _LAST))
-    offset = zone.fromutc(_EPOCH.replace(tzinfo=zone) + timedelta(seconds=instant)).utcoffset()
-    assert offset is not None
-    return offset.days * _DAY + offset.seconds
+    if 0 <= instant < _PLAIN:
+        offset = datetime.fromtimestamp(instant, zone).utcoffset()
+    else:  # what some systems cannot convert, and an hour-proof distance from the ends of the calendar
+        offset = (_EPOCH + timedelta(seconds=max(_FIRST, min(instant, _LAST)))).astimezone(zone).utcoffset()
+    return offset.days * _DAY + offset.seconds if offset else 0
 
 
-def _change(zone: ZoneInfo, start: int, offset: int, stop: int) -> int:
-    """Return when the offset that begins at `start` ends, or `stop` if that is earlier."""
-    while start < stop:
-        until = min(start + _STRETCH, stop)
-        if _offset(zone, until) != offset:
-            while until - start > 1:
-                middle = (start + until) // 2
-                if _offset(zone, middle) == offset:
-                    start = middle
-                else:
-                    until = middle
-            return until
-        start = until
-    return stop
-
-
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=16384)
 def _periods(zone: ZoneInfo, block: int) -> tuple[_Period, ...]:
+    """Return the periods of a block of days, which cuts them (zoneinfo tells offsets, but no transitions)."""
     start, stop = block * _BLOCK, (block + 1) * _BLOCK
-    before = _offset(zone, start - 1)
-    periods = []
-    while start < stop:
-        offset = _offset(zone, start)
-        end = _change(zone, start, offset, stop)
-        opens = start + (offset if offset - before >= _CORRECTION else before)
-        periods.append(_Period(start, end, offset, opens))
-        start, before = end, offset
-    return tuple(periods)
+    before, offset, after = (_offset(zone, at) for at in (start - 1, start, stop - 1))
+    if after == offset:
+        return (_Period(start, stop, offset, _opening(start, before, offset)),)
+    change = start + bisect_left(range(start, stop), True, key=lambda at: _offset(zone, at) != offset)
+    return (
+        _Period(start, change, offset, _opening(start, before, offset)),
+        _Period(change, stop, after, _opening(change, offset, after)),
+    )
 
 
-_ALWAYS_UTC = _Period(_FIRST - 1, _LAST + 1, 0, _FIRST - 1)
+def _opening(start: int, before: int, offset: int) -> int:
+    return start + (offset if offset - before >= _CORRECTION else before)
+
+
+_ALWAYS = _Period(_FIRST - 1, _LAST + 1, 0, _FIRST - 1)
 
 
 def _period(zone: ZoneInfo, instant: int) -> _Period:
-    """Return the period, or a part of it, that an instant lies in."""
     if zone.key == "UTC":
-        return _ALWAYS_UTC
-    for period in _periods(zone, instant // _BLOCK):
-        if instant < period.end:
-            break
-    return period
+        return _ALWAYS
+    periods = _periods(zone, instant // _BLOCK)
+    return periods[0] if instant < periods[0].end else periods[1]
 
 
 def _read_zone(zone: object) -> ZoneInfo:
     if isinstance(zone, ZoneInfo) and zone.key:
         return zone
-    if not isinstance(zone, str) or zone in ("", "localtime"):
-        raise ConfigurationError(
-            f'The time zone {zone!r} is not the name of a zone; use one like "Europe/Berlin". '
-            f"(If names are not found, install the package tzdata.)"
-        )
     try:
-        return ZoneInfo(zone)
-    except (LookupError, OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"The time zone {_shorten(zone)!r} is not found: check its spelling (no quotes, no path); "
-            f"where the system has no time zone data, install the package tzdata."
-        ) from error
+        # "localtime" is a file that some systems have: the machine's own zone, another one on each.
+        if isinstance(zone, str) and zone != "localtime":
+            return ZoneInfo(zone)
+    except (LookupError, OSError, ValueError):
+        pass
+    raise ConfigurationError(
+        f"The time zone {_shorten(repr(zone))} is not found. Use a name such as Europe/Berlin, without quotes; "
+        f"where the system has no time zone data, install the package tzdata."
+    )
 
 
 # --- The schedule
@@ -597,16 +489,15 @@ class Schedule:
     more is a correction, and nothing is made up for it. Immutable, and safe in threads.
     """
 
-    __slots__ = ("_calm", "_expression", "_fingerprint", "_pattern", "_zone", "_zone_name")
+    __slots__ = ("_calm", "_expression", "_fingerprint", "_pattern", "_zone")
 
     def __init__(self, expression: str, timezone: str | ZoneInfo = "UTC", key: str | None = None) -> None:
-        self._pattern = _parse(expression, key)
+        self._pattern = _read_expression(expression, key)
         self._expression = " ".join(expression.split())
         self._zone = _read_zone(timezone)
-        self._zone_name = self._zone.key
-        meaning = f"{self._pattern.meaning()} {self._zone_name}"
+        meaning = f"{self._pattern.meaning()} {self._zone.key}"
         self._fingerprint = hashlib.sha256(meaning.encode()).hexdigest()[:16]
-        # The last matching day, as far as one offset holds on it: (from, to, its midnight), in UTC seconds. A memo.
+        # A memo: the last matching day, as far as one offset holds on it (from, until, its midnight), in UTC seconds.
         self._calm = (0, 0, 0)
 
     @property
@@ -617,11 +508,11 @@ class Schedule:
     @property
     def timezone(self) -> str:
         """The name of the zone."""
-        return self._zone_name
+        return self._zone.key
 
     @property
     def fingerprint(self) -> str:
-        """A short text, the same in every process, that changes when the meaning of expression, zone or `H` does."""
+        """A short text, the same in every process, that changes when what expression, zone and `H` mean does."""
         return self._fingerprint
 
     @property
@@ -630,12 +521,10 @@ class Schedule:
         return tuple(_warnings(self._expression, self._pattern))
 
     def __repr__(self) -> str:
-        return f"Schedule({self._expression!r}, {self._zone_name!r})"
+        return f"Schedule({self._expression!r}, {self.timezone!r})"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Schedule):
-            return NotImplemented
-        return self._fingerprint == other._fingerprint
+        return self._fingerprint == other._fingerprint if isinstance(other, Schedule) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._fingerprint)
@@ -653,9 +542,10 @@ class Schedule:
         instant = epoch_ms // 1000 + 1
         start, end, midnight = self._calm
         if start <= instant < end:
-            time = self._pattern.times.next(instant - midnight)
-            if time >= 0 and midnight + time < end:
+            time = self._pattern.time_from(instant - midnight)
+            if 0 <= time < end - midnight:
                 return (midnight + time) * 1000
+            instant = end
         found = self._next(instant)
         return None if found is None else found * 1000
 
@@ -664,9 +554,10 @@ class Schedule:
         instant = epoch_ms // 1000
         start, end, midnight = self._calm
         if start <= instant < end:
-            time = self._pattern.times.previous(instant - midnight)
-            if time >= 0 and midnight + time >= start:
+            time = self._pattern.time_until(instant - midnight)
+            if time >= 0 and time >= start - midnight:
                 return (midnight + time) * 1000
+            instant = start - 1
         found = self._previous(instant)
         return None if found is None else found * 1000
 
@@ -674,27 +565,22 @@ class Schedule:
         """Return the schedule in words if the library cron-descriptor is installed, else the expression."""
         try:
             library = importlib.import_module("cron_descriptor")
-        except ImportError:
-            return self._expression
-        texts = [field.text for field in self._pattern.fields]
-        plain = " ".join(texts[1:] if texts[0] == "0" else texts)
-        try:
-            return str(library.get_description(plain))
-        except Exception:  # noqa: BLE001 - words are a courtesy: whatever it cannot say, the expression says
+            texts = [field.text for field in self._pattern.fields]
+            return str(library.get_description(" ".join(texts[1:] if texts[0] == "0" else texts)))
+        except Exception:  # noqa: BLE001 - words are a courtesy: where the library has none, the expression says it
             return self._expression
 
     def _next(self, at: int) -> int | None:
-        """Return the first occurrence that is not before `at`, in UTC seconds."""
-        fixed = self._pattern.follows_clock
-        at = max(at, _FIRST)
+        """Return the first occurrence from `at` on, in UTC seconds."""
+        at, fixed = max(at, _FIRST), self._pattern.fixed
+        period = _period(self._zone, at)
         searched, wall = 1, 0  # nothing matches from the wall second `searched` until `wall`
         while at <= _LAST:
-            period = _period(self._zone, at)
             lowest = at + period.offset
             if fixed and (at == period.start or lowest < period.opens):
                 lowest = period.opens
             if not searched <= lowest <= wall:
-                answer = self._pattern.next(lowest)
+                answer = self._pattern.nearest(lowest, 1)
                 if answer is None:
                     return None
                 searched, wall = lowest, answer
@@ -702,24 +588,27 @@ class Schedule:
             if found < period.end:
                 self._remember(wall, period)
                 return found if found <= _LAST else None
-            # Only where the period goes on for longer than clocks jump is what was searched all there is until `wall`.
-            at = max(period.end, found - _FAR) if period.end - at > _FAR else period.end
+            ahead = _period(self._zone, found)
+            if fixed or period.end - at > _FAR:  # nothing until `wall` means nothing under other offsets either
+                at = max(period.end, ahead.start if ahead.opens <= wall else found - _FAR)
+            else:  # a fold may bring back wall seconds from before `searched`
+                at = period.end
+            period = ahead if ahead.start == at else _period(self._zone, at)
         return None
 
     def _previous(self, at: int) -> int | None:
-        """Return the last occurrence that is not after `at`, in UTC seconds."""
-        fixed = self._pattern.follows_clock
-        at = min(at, _LAST)
+        """Return the last occurrence until `at`, in UTC seconds."""
+        at, fixed = min(at, _LAST), self._pattern.fixed
         while at >= _FIRST:
             period = _period(self._zone, at)
-            wall = self._pattern.previous(at + period.offset)
+            wall = self._pattern.nearest(at + period.offset, -1)
             if wall is None:
                 return None
+            found = wall - period.offset
             if wall >= (period.opens if fixed else period.start + period.offset):
                 self._remember(wall, period)
-                return max(wall - period.offset, period.start)
-            found = wall - period.offset
-            at = min(period.start - 1, found + _FAR) if at - period.start > _FAR else period.start - 1
+                return max(found, period.start)
+            at = min(period.start - 1, found + _FAR) if fixed or at - period.start > _FAR else period.start - 1
         return None
 
     def _remember(self, wall: int, period: _Period) -> None:
