@@ -410,10 +410,14 @@ def _warnings(expression: str, pattern: _Pattern) -> Iterator[str]:
 
 # --- The offsets of a zone
 
-_BLOCK = 3 * _DAY  # no zone changes its offset twice in this time: the shortest period on record is four days
-_CORRECTION = 3 * 3600  # a jump this long corrects the clock: nothing is made up for it
+_HOUR = 3600
+_CORRECTION = 3 * _HOUR  # a jump this long corrects the clock: nothing is made up for it
+_FAR = 30 * _HOUR  # more than any two offsets of a zone differ
+# zoneinfo tells offsets but no transitions: they are sought block by block, looking ahead so that a day is seen whole.
+# Both together are less than the shortest period on record, four days: at most one transition lies there.
+_BLOCK = 48 * _HOUR
+_AHEAD = 36 * _HOUR
 _PLAIN = 1 << 34  # the year 2514: until then every system converts a timestamp
-_FAR = 2 * _DAY  # more than any two offsets of a zone differ
 
 
 class _Period(NamedTuple):
@@ -435,15 +439,16 @@ def _offset(zone: ZoneInfo, instant: int) -> int:
 
 @lru_cache(maxsize=16384)
 def _periods(zone: ZoneInfo, block: int) -> tuple[_Period, ...]:
-    """Return the periods of a block of days, which cuts them (zoneinfo tells offsets, but no transitions)."""
-    start, stop = block * _BLOCK, (block + 1) * _BLOCK
-    before, offset, after = (_offset(zone, at) for at in (start - 1, start, stop - 1))
+    """Return the periods of a block and what follows, cut at its ends."""
+    start = block * _BLOCK
+    end = start + _BLOCK + _AHEAD
+    before, offset, after = (_offset(zone, at) for at in (start - 1, start, end - 1))
     if after == offset:
-        return (_Period(start, stop, offset, _opening(start, before, offset)),)
-    change = start + bisect_left(range(start, stop), True, key=lambda at: _offset(zone, at) != offset)
+        return (_Period(start, end, offset, _opening(start, before, offset)),)
+    change = start + bisect_left(range(start, end), True, key=lambda at: _offset(zone, at) != offset)
     return (
         _Period(start, change, offset, _opening(start, before, offset)),
-        _Period(change, stop, after, _opening(change, offset, after)),
+        _Period(change, end, after, _opening(change, offset, after)),
     )
 
 
@@ -572,49 +577,56 @@ class Schedule:
 
     def _next(self, at: int) -> int | None:
         """Return the first occurrence from `at` on, in UTC seconds."""
-        at, fixed = max(at, _FIRST), self._pattern.fixed
-        period = _period(self._zone, at)
+        fixed, nearest, zone = self._pattern.fixed, self._pattern.nearest, self._zone
+        at = max(at, _FIRST)
+        period = _period(zone, at)
         searched, wall = 1, 0  # nothing matches from the wall second `searched` until `wall`
         while at <= _LAST:
-            lowest = at + period.offset
-            if fixed and (at == period.start or lowest < period.opens):
-                lowest = period.opens
+            start, end, offset, opens = period
+            lowest = at + offset
+            if fixed and (at == start or lowest < opens):
+                lowest = opens
             if not searched <= lowest <= wall:
-                answer = self._pattern.nearest(lowest, 1)
+                answer = nearest(lowest, 1)
                 if answer is None:
                     return None
                 searched, wall = lowest, answer
-            found = max(wall - period.offset, period.start)
-            if found < period.end:
+            found = wall - offset
+            if found < end:
                 self._remember(wall, period)
-                return found if found <= _LAST else None
-            ahead = _period(self._zone, found)
-            if fixed or period.end - at > _FAR:  # nothing until `wall` means nothing under other offsets either
-                at = max(period.end, ahead.start if ahead.opens <= wall else found - _FAR)
-            else:  # a fold may bring back wall seconds from before `searched`
-                at = period.end
-            period = ahead if ahead.start == at else _period(self._zone, at)
+                return (found if found > start else start) if found <= _LAST else None
+            ahead = _period(zone, found)
+            if fixed or end - at > _FAR:
+                # Nothing from `searched` until `wall` means nothing under other offsets either, unless a fold brings
+                # back what was before `searched`.
+                end = max(end, ahead.start if ahead.opens <= wall else found - _FAR)
+            at = end
+            period = ahead if ahead.start == at else _period(zone, at)
         return None
 
     def _previous(self, at: int) -> int | None:
         """Return the last occurrence until `at`, in UTC seconds."""
-        at, fixed = min(at, _LAST), self._pattern.fixed
+        fixed, nearest, zone = self._pattern.fixed, self._pattern.nearest, self._zone
+        at = min(at, _LAST)
         while at >= _FIRST:
-            period = _period(self._zone, at)
-            wall = self._pattern.nearest(at + period.offset, -1)
+            period = _period(zone, at)
+            start, _, offset, opens = period
+            wall = nearest(at + offset, -1)
             if wall is None:
                 return None
-            found = wall - period.offset
-            if wall >= (period.opens if fixed else period.start + period.offset):
+            found = wall - offset
+            if wall >= (opens if fixed else start + offset):
                 self._remember(wall, period)
-                return max(found, period.start)
-            at = min(period.start - 1, found + _FAR) if fixed or at - period.start > _FAR else period.start - 1
+                return found if found > start else start
+            at = min(start - 1, found + _FAR) if fixed or at - start > _FAR else start - 1
         return None
 
     def _remember(self, wall: int, period: _Period) -> None:
-        midnight = wall - wall % _DAY - period.offset
-        start = max(midnight, period.start + 1, period.opens - period.offset)
-        self._calm = (start, min(midnight + _DAY, period.end), midnight)
+        """Keep the day of `wall`, where an answer needs no search: after the period's start, which a gap may open."""
+        start, end, offset, opens = period
+        midnight = wall - wall % _DAY - offset
+        tomorrow = midnight + _DAY
+        self._calm = (max(midnight, start + 1, opens - offset), end if end < tomorrow else tomorrow, midnight)
 
 
 def _to_seconds(instant: datetime) -> int:
