@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import difflib
 import functools
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from asgiref.sync import iscoroutinefunction
 from django.apps import apps
 
 from django_cronductor.durations import Duration, milliseconds
 from django_cronductor.exceptions import ConfigurationError, JobNotFound
+from django_cronductor.handlers import (
+    Handler,
+    app_label_of,
+    bare,
+    check_handler,
+    innermost,
+    is_async_handler,
+    kind_of,
+    qualname_of,
+)
+from django_cronductor.keys import check_key
 from django_cronductor.schedules import Schedule
 
-Handler = Callable[..., Any]
 F = TypeVar("F", bound=Handler)
-
-LONGEST_KEY = 200
-
-if sys.version_info >= (3, 14):
-    from annotationlib import Format
-
-    # An annotation may name what is imported for type checkers only.
-    _signature = functools.partial(inspect.signature, annotation_format=Format.FORWARDREF)
-else:
-    _signature = inspect.signature
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,12 +62,12 @@ class Declaration:
 
         A wrapper that awaits by itself looks the same: what such a handler returns need not be awaitable.
         """
-        return _is_async(self.handler)
+        return is_async_handler(self.handler)
 
     @property
     def app_label(self) -> str | None:
         """Return the label of the app whose code the handler is; None if it is no app's, or while apps are loading."""
-        return _app_label(getattr(_bare(self.handler), "__module__", None)) if apps.apps_ready else None
+        return app_label_of(getattr(bare(self.handler), "__module__", None)) if apps.apps_ready else None
 
 
 class Job(Declaration):
@@ -130,13 +128,13 @@ class Job(Declaration):
 
     @property
     def _what(self) -> tuple[object, ...]:
-        inner = _innermost(self.handler)
+        inner = innermost(self.handler)
         code = getattr(inner, "__code__", None)
-        return self.place.file, getattr(code, "co_filename", None), _qualname(inner)
+        return self.place.file, getattr(code, "co_filename", None), qualname_of(inner)
 
     @property
     def _lines(self) -> tuple[object, ...]:
-        code = getattr(_innermost(self.handler), "__code__", None)
+        code = getattr(innermost(self.handler), "__code__", None)
         return self.place.line, getattr(code, "co_firstlineno", None)
 
 
@@ -309,11 +307,11 @@ class _Draft:
     def job(self, registry: JobRegistry, handler: Handler, key: str) -> Job:
         """Check everything and make the job."""
         with self._explained(f"Job {key}" if isinstance(key, str) else "A job"):
-            _check_key(key)
+            check_key(key, "its key")
             self._check_flags()
-            _check_callable(handler, "its handler", takes_context=self.takes_context)
+            check_handler(handler, "its handler", takes_context=self.takes_context)
             if self.when is not None:
-                _check_callable(self.when, "when", takes_context=self.takes_context)
+                check_handler(self.when, "when", takes_context=self.takes_context)
             ttl, grace, timeout = (self._milliseconds(name) for name in ("ttl", "grace", "timeout"))
             if ttl is not None and grace is not None and grace < ttl:
                 raise ConfigurationError(
@@ -340,11 +338,11 @@ class _Draft:
 
     def default_key(self, handler: Handler) -> str:
         """Return the key of a plain function of an app: "<app label>.<function name>"."""
-        with self._explained(f"The job {_qualname(_innermost(handler))}"):
-            _check_callable(handler, "its handler", takes_context=self.takes_context)
+        with self._explained(f"The job {qualname_of(innermost(handler))}"):
+            check_handler(handler, "its handler", takes_context=self.takes_context)
             if not isinstance(handler, FunctionType) or handler.__name__ == "<lambda>":
-                raise ConfigurationError(f"{_kind(handler)} has no name to make a key of: give it one with key=.")
-            label = _app_label(handler.__module__)
+                raise ConfigurationError(f"{kind_of(handler)} has no name to make a key of: give it one with key=.")
+            label = app_label_of(handler.__module__)
             if label is None:
                 raise ConfigurationError(
                     f"the module {handler.__module__} is in no installed app: give the job a key with key=, or add its "
@@ -383,133 +381,6 @@ def _caller() -> Place:
     """Return where the function that calls this one was called."""
     frame = sys._getframe(2)
     return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__spec__"))
-
-
-def _check_key(key: object) -> None:
-    if not isinstance(key, str):
-        raise ConfigurationError(f"its key must be a string, not {key!r}.")
-    if not 1 <= len(key) <= LONGEST_KEY:
-        raise ConfigurationError(f"its key must have 1 to {LONGEST_KEY} characters, not {len(key)}.")
-    if not key.isprintable() or "{" in key or "}" in key or key != key.strip():
-        raise ConfigurationError(
-            f"its key {key!r} must consist of printable characters, without braces and without blanks at its ends."
-        )
-
-
-def _check_callable(func: object, role: str, *, takes_context: bool) -> None:
-    """Refuse what cannot be called as the job will be: with nothing, or with the context."""
-    # Asked of the class: some objects have every attribute that one asks them for.
-    if hasattr(type(func), "enqueue"):
-        raise ConfigurationError(f"{role} is a task: declare a function that calls its .enqueue() instead.")
-    if isinstance(func, (classmethod, staticmethod)):
-        raise ConfigurationError(f"{role} is a {type(func).__name__}: declare a function outside the class.")
-    if isinstance(func, type):
-        raise ConfigurationError(f"{role} is a class, and calling it would only make an object: declare a function.")
-    if not callable(func):
-        raise ConfigurationError(f"{role} must be a function, not {func!r}.")
-    call = func if inspect.isroutine(func) or isinstance(func, functools.partial) else type(func).__call__
-    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        raise ConfigurationError(f"{role} is a generator: calling it would run nothing of it. Do without yield.")
-    if isinstance(func, FunctionType) and _in_class(func):
-        raise ConfigurationError(
-            f"{role} {func.__qualname__} is a function inside a class: declare a function outside it, or a bound "
-            "method with schedule()."
-        )
-    _check_signature(func, role, takes_context=takes_context)
-
-
-def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:
-    signature = _signature_that_counts(func)
-    problem = _misfit(signature, takes_context)
-    if problem is None:
-        return
-    if _misfit(signature, not takes_context) is not None:
-        advice = "A wrapper that fills in arguments can say so in its __signature__."
-    elif takes_context:
-        advice = "With takes_context=True it is passed the context."
-    else:
-        advice = "Did you mean takes_context=True?"
-    called = "with the context alone" if takes_context else "without arguments"
-    raise ConfigurationError(f"{role} cannot be called {called}: {problem}. {advice}")
-
-
-def _misfit(signature: inspect.Signature | None, takes_context: bool) -> str | None:
-    if signature is not None:
-        try:
-            signature.bind(*[None] * takes_context)
-        except TypeError as error:
-            return str(error)
-    return None
-
-
-def _signature_that_counts(func: Handler) -> inspect.Signature | None:
-    """Return the signature of `func`; of what it wraps, if it passes any arguments on. None: it has none to read."""
-    if isinstance(func, MethodType):
-        return _signature(func)
-    try:
-        signature = _signature(func, follow_wrapped=False)
-    except (TypeError, ValueError):
-        signature = None
-    wrapped = _wrapped(func)
-    if wrapped is not None and (signature is None or _passes_on(signature)):
-        return _signature_that_counts(wrapped)
-    return signature
-
-
-def _passes_on(signature: inspect.Signature) -> bool:
-    return any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.parameters.values())
-
-
-def _in_class(func: FunctionType) -> bool:
-    return func.__name__ != "<lambda>" and "." in func.__qualname__.rpartition("<locals>.")[2]
-
-
-def _bare(func: object) -> object:
-    """Return what a partial or a bound method calls."""
-    while isinstance(func, (functools.partial, MethodType)):
-        func = func.func if isinstance(func, functools.partial) else func.__func__
-    return func
-
-
-def _innermost(func: object) -> object:
-    """Return the function behind partials, bound methods and wrappers."""
-    func = _bare(func)
-    while (wrapped := _wrapped(func)) is not None:
-        func = _bare(wrapped)
-    return func
-
-
-def _wrapped(func: object) -> Handler | None:
-    """Return what functools.wraps says that `func` wraps; never asked of objects that make up their attributes."""
-    wrapped: Handler | None = getattr(func, "__dict__", {}).get("__wrapped__")
-    return wrapped
-
-
-def _is_async(func: object) -> bool:
-    if iscoroutinefunction(func):
-        return True
-    if isinstance(func, functools.partial):
-        return _is_async(func.func)
-    if (wrapped := _wrapped(func)) is not None:
-        return _is_async(wrapped)
-    return not inspect.isroutine(func) and _is_async(type(func).__call__)
-
-
-def _kind(func: object) -> str:
-    if isinstance(func, functools.partial):
-        return "a partial"
-    if isinstance(func, MethodType):
-        return "a bound method"
-    return "a lambda" if isinstance(func, FunctionType) else "a callable object"
-
-
-def _qualname(func: object) -> str:
-    return str(getattr(func, "__qualname__", type(func).__qualname__))
-
-
-def _app_label(module: str | None) -> str | None:
-    config = apps.get_containing_app_config(module) if module else None
-    return config.label if config else None
 
 
 registry = JobRegistry()

@@ -1,0 +1,179 @@
+"""What a replica knows of each job's next step: when it is due, what was asked, what was answered."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django_cronductor.backends.base import Claim, Seeds, new_token
+from django_cronductor.clock import Clock
+from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.jobs import Job
+from django_cronductor.schedules import Schedule
+from django_cronductor.store import StoreClock
+
+
+@dataclass(eq=False)
+class Entry:
+    """One job in the loop. Instants are milliseconds on the store's clock, moments seconds on the monotonic clock."""
+
+    job: Job
+    schedule: Schedule
+    ttl: int
+    grace: int
+    number: int
+    generation: int
+    since: int = 0
+    """The instant of its declaration in the store; 0: not declared yet."""
+    asked: int = 0
+    """The newest occurrence that was answered."""
+    question: Claim | None = None
+    """What was asked and not answered: it is asked again, with the same token, before anything newer."""
+    request: str | None = None
+    """The token of a `take_request` that was not answered."""
+    due_at: int | None = None
+    look_at: float | None = None
+    """When to ask about `asked` again: the lease that stood in its way ends then."""
+    again_at: float | None = None
+    """When to try again what could not be asked or was too early."""
+    runs: int = 0
+    """How many runs of the job are in progress here."""
+    failing: bool = False
+    """Whether the store could not work on this job alone, the last time."""
+    gone: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what tells this declaration from another; a job that is enabled again starts anew."""
+        return self.schedule.fingerprint if self.job.enabled else f"disabled {self.schedule.fingerprint}"
+
+    @property
+    def seeds(self) -> Seeds:
+        """Return what this replica knows of the job, for a store that lost it."""
+        if not self.since:
+            return Seeds()
+        return Seeds(occurrence=self.asked if self.asked > self.since else None, since=self.since)
+
+
+class Agenda:
+    """
+    The jobs of a replica in the order in which something is to be asked about them.
+
+    O(log n) per step. `default_ttl` and `default_grace` are milliseconds. Used by one thread.
+    """
+
+    def __init__(self, clock: Clock, store: StoreClock, timezone: str, default_ttl: int, default_grace: int) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.ready: dict[Entry, None] = {}
+        """Those about whom something is to be asked now, in this order."""
+        self._clock = clock
+        self._store = store
+        self._timezone = timezone
+        self._ttl = default_ttl
+        self._grace = default_grace
+        self._numbers = 0
+        self._due: list[tuple[int, int, Entry]] = []
+        self._later: list[tuple[float, int, Entry]] = []
+
+    def follow(self, jobs: Iterable[Job]) -> list[Entry]:
+        """Have exactly these jobs; return the entries that are new, to be declared to the store."""
+        wanted = {job.key: job for job in jobs}
+        for key in self.entries.keys() - wanted.keys():
+            self.entries.pop(key).gone = True
+        fresh = []
+        for key, job in wanted.items():
+            entry = self.entries.get(key)
+            if entry is None or entry.job is not job:
+                if entry is not None:
+                    entry.gone = True
+                self.entries[key] = self._new(job)
+                fresh.append(self.entries[key])
+            elif entry.generation != job.generation:
+                entry.generation = job.generation
+                # What was due while the job was stopped is not made up.
+                entry.asked = max(entry.asked, self._store.now())
+                self.plan(entry)
+        return fresh
+
+    def _new(self, job: Job) -> Entry:
+        ttl = job.ttl_ms or self._ttl
+        grace = job.grace_ms or max(self._grace, ttl)
+        if grace < ttl:
+            raise ConfigurationError(
+                f"Job {job.key} ({job.declared_at}): its grace ({grace / 1000:g} s) is shorter than its ttl "
+                f"({ttl / 1000:g} s), so that the occurrence after a crash could never start. Make the grace longer."
+            )
+        self._numbers += 1
+        return Entry(job, job.schedule(self._timezone), ttl, grace, self._numbers, job.generation)
+
+    def start_over(self) -> None:
+        """Ask about the newest occurrence of every job, decided or not: it may show a dead run."""
+        for entry in self.entries.values():
+            entry.asked = entry.since
+            self.ready[entry] = None
+
+    def gather(self) -> None:
+        """Move what is due, or to be looked at, to `ready`."""
+        now, moment = self._store.now(), self._clock.monotonic()
+        fresh: list[Entry] = []
+        while self._due and self._due[0][0] <= now:
+            instant, _, entry = heapq.heappop(self._due)
+            if entry.due_at == instant:
+                entry.due_at = None
+                fresh.append(entry)
+        while self._later and self._later[0][0] <= moment:
+            planned, _, entry = heapq.heappop(self._later)
+            if planned in (entry.look_at, entry.again_at):
+                fresh.append(entry)
+        # Each replica in another order: they then share a burst instead of asking for the same jobs.
+        random.shuffle(fresh)
+        self.ready.update(dict.fromkeys(entry for entry in fresh if not entry.gone))
+
+    def question(self, entry: Entry) -> Claim | None:
+        """Return what is to be asked about a job now; None if nothing is."""
+        if entry.question is not None:
+            return entry.question
+        if entry.gone or not entry.job.active:
+            return None
+        newest = entry.schedule.latest_until_ms(self._store.now())
+        if newest is not None and newest > entry.asked:
+            return self._claim(entry, newest)
+        looks = entry.look_at is not None and entry.look_at <= self._clock.monotonic()
+        return self._claim(entry, entry.asked) if looks and entry.asked > entry.since else None
+
+    def _claim(self, entry: Entry, occurrence: int) -> Claim:
+        return Claim(entry.job.key, occurrence, new_token(), entry.ttl, entry.grace, entry.job.recover)
+
+    def plan(self, entry: Entry) -> None:
+        """Put the job where it is found when it is due next, or to be looked at."""
+        if entry.gone or not entry.job.active:
+            return
+        if entry.look_at is not None:
+            heapq.heappush(self._later, (entry.look_at, entry.number, entry))
+        instant = entry.schedule.next_after_ms(max(self._store.now(), entry.asked))
+        if instant is not None and instant != entry.due_at:
+            entry.due_at = instant
+            heapq.heappush(self._due, (instant, entry.number, entry))
+
+    def look_in(self, entry: Entry, left: int) -> None:
+        """Ask about the job again in `left` milliseconds, or earlier if that is planned."""
+        moment = self._clock.monotonic() + left / 1000
+        entry.look_at = moment if entry.look_at is None else min(entry.look_at, moment)
+        self.plan(entry)
+
+    def again_in(self, entry: Entry, seconds: float) -> None:
+        """Try again in so many seconds what could not be asked."""
+        entry.again_at = self._clock.monotonic() + seconds
+        heapq.heappush(self._later, (entry.again_at, entry.number, entry))
+
+    @property
+    def next_instant(self) -> int | None:
+        """Return when, on the store's clock, the next job is due."""
+        return self._due[0][0] if self._due else None
+
+    @property
+    def next_moment(self) -> float | None:
+        """Return when, on the monotonic clock, the next look or retry is due."""
+        return self._later[0][0] if self._later else None

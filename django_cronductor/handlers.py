@@ -1,0 +1,141 @@
+"""What may be the handler of a job, and what is behind partials and wrappers."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction
+from django.apps import apps
+
+from django_cronductor.exceptions import ConfigurationError
+
+Handler = Callable[..., Any]
+
+if sys.version_info >= (3, 14):
+    from annotationlib import Format
+
+    # An annotation may name what is imported for type checkers only.
+    _signature = functools.partial(inspect.signature, annotation_format=Format.FORWARDREF)
+else:
+    _signature = inspect.signature
+
+
+def check_handler(func: object, role: str, *, takes_context: bool) -> None:
+    """Refuse what cannot be called as the job will be: with nothing, or with the context."""
+    # Asked of the class: some objects have every attribute that one asks them for.
+    if hasattr(type(func), "enqueue"):
+        raise ConfigurationError(f"{role} is a task: declare a function that calls its .enqueue() instead.")
+    if isinstance(func, (classmethod, staticmethod)):
+        raise ConfigurationError(f"{role} is a {type(func).__name__}: declare a function outside the class.")
+    if isinstance(func, type):
+        raise ConfigurationError(f"{role} is a class, and calling it would only make an object: declare a function.")
+    if not callable(func):
+        raise ConfigurationError(f"{role} must be a function, not {func!r}.")
+    call = func if inspect.isroutine(func) or isinstance(func, functools.partial) else type(func).__call__
+    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+        raise ConfigurationError(f"{role} is a generator: calling it would run nothing of it. Do without yield.")
+    if isinstance(func, FunctionType) and _in_class(func):
+        raise ConfigurationError(
+            f"{role} {func.__qualname__} is a function inside a class: declare a function outside it, or a bound "
+            "method with schedule()."
+        )
+    _check_signature(func, role, takes_context=takes_context)
+
+
+def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:
+    signature = _signature_that_counts(func)
+    problem = _misfit(signature, takes_context)
+    if problem is None:
+        return
+    if _misfit(signature, not takes_context) is not None:
+        advice = "A wrapper that fills in arguments can say so in its __signature__."
+    elif takes_context:
+        advice = "With takes_context=True it is passed the context."
+    else:
+        advice = "Did you mean takes_context=True?"
+    called = "with the context alone" if takes_context else "without arguments"
+    raise ConfigurationError(f"{role} cannot be called {called}: {problem}. {advice}")
+
+
+def _misfit(signature: inspect.Signature | None, takes_context: bool) -> str | None:
+    if signature is not None:
+        try:
+            signature.bind(*[None] * takes_context)
+        except TypeError as error:
+            return str(error)
+    return None
+
+
+def _signature_that_counts(func: Handler) -> inspect.Signature | None:
+    """Return the signature of `func`; of what it wraps, if it passes any arguments on. None: it has none to read."""
+    if isinstance(func, MethodType):
+        return _signature(func)
+    try:
+        signature = _signature(func, follow_wrapped=False)
+    except (TypeError, ValueError):
+        signature = None
+    wrapped = _wrapped(func)
+    if wrapped is not None and (signature is None or _passes_on(signature)):
+        return _signature_that_counts(wrapped)
+    return signature
+
+
+def _passes_on(signature: inspect.Signature) -> bool:
+    return any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.parameters.values())
+
+
+def _in_class(func: FunctionType) -> bool:
+    return func.__name__ != "<lambda>" and "." in func.__qualname__.rpartition("<locals>.")[2]
+
+
+def bare(func: object) -> object:
+    """Return what a partial or a bound method calls."""
+    while isinstance(func, (functools.partial, MethodType)):
+        func = func.func if isinstance(func, functools.partial) else func.__func__
+    return func
+
+
+def innermost(func: object) -> object:
+    """Return the function behind partials, bound methods and wrappers."""
+    func = bare(func)
+    while (wrapped := _wrapped(func)) is not None:
+        func = bare(wrapped)
+    return func
+
+
+def _wrapped(func: object) -> Handler | None:
+    """Return what functools.wraps says that `func` wraps; never asked of objects that make up their attributes."""
+    wrapped: Handler | None = getattr(func, "__dict__", {}).get("__wrapped__")
+    return wrapped
+
+
+def is_async_handler(func: object) -> bool:
+    if iscoroutinefunction(func):
+        return True
+    if isinstance(func, functools.partial):
+        return is_async_handler(func.func)
+    if (wrapped := _wrapped(func)) is not None:
+        return is_async_handler(wrapped)
+    return not inspect.isroutine(func) and is_async_handler(type(func).__call__)
+
+
+def kind_of(func: object) -> str:
+    if isinstance(func, functools.partial):
+        return "a partial"
+    if isinstance(func, MethodType):
+        return "a bound method"
+    return "a lambda" if isinstance(func, FunctionType) else "a callable object"
+
+
+def qualname_of(func: object) -> str:
+    return str(getattr(func, "__qualname__", type(func).__qualname__))
+
+
+def app_label_of(module: str | None) -> str | None:
+    config = apps.get_containing_app_config(module) if module else None
+    return config.label if config else None

@@ -1,0 +1,266 @@
+"""Keep leases alive while their runs go on, and give them back: one thread, in batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar
+
+from django_cronductor.backends.base import (
+    Heartbeat,
+    Lease,
+    LockBackend,
+    Release,
+    ReleaseResult,
+    Reply,
+    renewal_period,
+)
+from django_cronductor.clock import Clock
+from django_cronductor.exceptions import BackendError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Phase = Literal["renew", "release", "heartbeat"]
+
+HEARTBEAT = 1.0
+"""Seconds between two heartbeats of an instance."""
+RETRY = 0.05
+"""Seconds before a release that failed is first sent again; doubled each time, up to a second."""
+
+
+@dataclass(eq=False)
+class HeldLease:
+    """A lease that this process holds, and whether it still does."""
+
+    lease: Lease
+    deadline: float
+    """On the clock's monotonic time, counted from before the request that was answered: past it, it may have ended."""
+    clock: Clock
+    told: bool = False
+    ended: bool = False
+    """Whether its holder is done with it: what happens to it now is no loss."""
+    renew_at: float = field(init=False)
+    _lost: bool = False
+
+    def __post_init__(self) -> None:
+        self.renew_at = self.deadline - self.lease.ttl / 1000 + self.period
+
+    @property
+    def period(self) -> float:
+        """Return the seconds between two renewals."""
+        return renewal_period(self.lease.ttl) / 1000
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether the lease has ended, or may have. Once true, it stays so."""
+        if not self.ended and self.clock.monotonic() >= self.deadline:
+            self._lost = True
+        return self._lost
+
+    def renewed(self, sent: float) -> None:
+        """Note a renewal that was sent at `sent`; it does not give back what was lost in between."""
+        if not self.lost:
+            self.deadline = sent + self.lease.ttl / 1000
+        self.renew_at = sent + self.period
+
+    def lose(self) -> None:
+        """Note that the store gave it to another."""
+        self._lost = self._lost or not self.ended
+
+
+class Listener(Protocol):
+    """Who is told what the keeper finds out. Called in the keeper's thread: it must not wait."""
+
+    def lease_lost(self, held: HeldLease, left: int | None) -> None:
+        """Hear that a lease is lost; `left` is what another's has left (milliseconds; None: not known)."""
+
+    def lease_released(self, held: HeldLease, result: ReleaseResult) -> None:
+        """Hear the answer to a release."""
+
+    def store_failed(self, phase: Phase, error: BackendError, leases: Sequence[Lease]) -> None:
+        """Hear that a whole call failed: `renew`, `release` or `heartbeat`."""
+
+    def lease_failed(self, phase: Phase, error: BackendError, lease: Lease) -> None:
+        """Hear that the store could not work on this lease alone."""
+
+    def store_answered(self, phase: Phase) -> None:
+        """Hear that a call of that phase was answered."""
+
+    def heart_beaten(self, heartbeat: Heartbeat, sent: float, received: float) -> None:
+        """Hear the answer to a heartbeat, and between which two moments it was given."""
+
+
+class LeaseKeeper:
+    """
+    Renews every lease it is given until its release is answered, and beats the instance's heart.
+
+    Drive it by `start` (a thread of its own) or by calling `tick`.
+    """
+
+    def __init__(self, backend: LockBackend, clock: Clock, listener: Listener, instance: str | None = None) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._listener = listener
+        self._instance = instance
+        self._held: dict[str, HeldLease] = {}
+        self._releases: dict[str, tuple[HeldLease, str]] = {}
+        self._release_at = 0.0
+        self._retry = RETRY
+        self._beat_at = 0.0
+        self._changed = threading.Condition()
+        self._dirty = False
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def hold(self, lease: Lease, sent: float) -> HeldLease:
+        """Keep a lease alive that was won by a request sent at `sent`, on the clock's monotonic time."""
+        held = HeldLease(lease, sent + lease.ttl / 1000, self._clock)
+        with self._changed:
+            self._held[lease.token] = held
+            self._wake()
+        return held
+
+    def release(self, held: HeldLease, outcome: str) -> None:
+        """Give the lease back, soon: the listener hears the answer."""
+        held.ended = True
+        with self._changed:
+            self._releases[held.lease.token] = (held, outcome)
+            self._release_at = 0.0
+            self._wake()
+
+    def withdraw(self, held: HeldLease) -> None:
+        """Send its release no more, and let it lapse."""
+        with self._changed:
+            self._releases.pop(held.lease.token, None)
+            self._held.pop(held.lease.token, None)
+
+    @property
+    def pending(self) -> int:
+        """Return how many releases are not answered yet."""
+        return len(self._releases)
+
+    def start(self) -> None:
+        """Keep the leases in a thread of its own until `stop`."""
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="cronductor-leases", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after its current pass."""
+        with self._changed:
+            self._stopped = True
+            self._wake()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    @property
+    def running(self) -> bool:
+        """Tell whether the thread runs (in a forked child it does not)."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _wake(self) -> None:
+        self._dirty = True
+        self._changed.notify()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._dirty = False  # Before the pass: what comes during it is seen after it.
+            try:
+                wait = self.tick()
+            except Exception:  # A fault of ours must not end renewals: everything depends on this thread.
+                logger.exception("A pass over the leases failed.")
+                wait = 1.0
+            with self._changed:
+                if not self._dirty:
+                    self._changed.wait(wait)
+
+    def tick(self) -> float:
+        """Make one pass: releases, renewals, heartbeat. Return the seconds until the next is due."""
+        now = self._clock.monotonic()
+        if self._releases and now >= self._release_at:
+            self._send_releases()
+        due = [held for held in list(self._held.values()) if held.renew_at <= now + held.period / 2]
+        # Half a period early rather than late: leases that began at different moments then go in one call.
+        if any(held.renew_at <= now for held in due):
+            self._send_renewals(due)
+        if self._instance is not None and now >= self._beat_at:
+            self._beat(self._instance)
+        self._notice_deadlines()
+        return self._until_next()
+
+    def _until_next(self) -> float:
+        moments = [held.renew_at for held in list(self._held.values())]
+        moments += [held.deadline for held in list(self._held.values()) if not held.told]
+        if self._releases:
+            moments.append(self._release_at)
+        if self._instance is not None:
+            moments.append(self._beat_at)
+        return max(0.0, min(moments, default=self._clock.monotonic() + 60.0) - self._clock.monotonic())
+
+    def _send_releases(self) -> None:
+        batch = list(self._releases.values())
+        requests = [Release(held.lease, outcome) for held, outcome in batch]
+        leases = [held.lease for held, _ in batch]
+        reply = self._ask("release", lambda: self._backend.release(requests), leases)
+        failed = reply is None
+        for (held, _), answer in zip(batch, reply.answers if reply else (), strict=False):
+            if isinstance(answer, BackendError):
+                self._listener.lease_failed("release", answer, held.lease)
+                failed = True
+                continue
+            with self._changed:
+                self._releases.pop(held.lease.token, None)
+                self._held.pop(held.lease.token, None)
+            self._listener.lease_released(held, answer)
+        self._release_at = self._clock.monotonic() + self._retry if failed else 0.0
+        self._retry = min(1.0, self._retry * 2) if failed else RETRY
+
+    def _send_renewals(self, batch: list[HeldLease]) -> None:
+        sent = self._clock.monotonic()
+        leases = [held.lease for held in batch]
+        reply = self._ask("renew", lambda: self._backend.renew(leases), leases)
+        for held, answer in zip(batch, reply.answers if reply else [None] * len(batch), strict=True):
+            if isinstance(answer, BackendError):
+                self._listener.lease_failed("renew", answer, held.lease)
+            if answer is None or isinstance(answer, BackendError):
+                held.renew_at = sent + held.period  # Never backed off: the lease runs on meanwhile.
+            elif answer.ok:
+                held.renewed(sent)
+            else:
+                held.lose()
+                self._held.pop(held.lease.token, None)  # A release under way is still to be answered.
+                self._tell(held, answer.left)
+
+    def _beat(self, instance: str) -> None:
+        sent = self._clock.monotonic()
+        self._beat_at = sent + HEARTBEAT
+        try:
+            heartbeat = self._backend.heartbeat(instance)
+        except BackendError as error:
+            self._listener.store_failed("heartbeat", error, [])
+        else:
+            self._listener.store_answered("heartbeat")
+            self._listener.heart_beaten(heartbeat, sent, self._clock.monotonic())
+
+    def _notice_deadlines(self) -> None:
+        for held in list(self._held.values()):
+            if held.lost and not held.told:
+                self._tell(held, None)
+
+    def _tell(self, held: HeldLease, left: int | None) -> None:
+        held.told = True
+        self._listener.lease_lost(held, left)
+
+    def _ask(self, phase: Phase, send: Callable[[], Reply[T]], leases: list[Lease]) -> Reply[T] | None:
+        try:
+            reply = send()
+        except BackendError as error:
+            self._listener.store_failed(phase, error, leases)
+            return None
+        self._listener.store_answered(phase)
+        return reply

@@ -1,0 +1,276 @@
+"""Locks for any code, on the same backend as the jobs: held and renewed until they are released."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ContextDecorator
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from django.core.signals import setting_changed
+
+from django_cronductor.backends import create_backend
+from django_cronductor.backends.base import Acquired, Heartbeat, Lease, ReleaseResult, new_instance, new_token
+from django_cronductor.clock import SystemClock
+from django_cronductor.conf import get_config
+from django_cronductor.durations import Duration, milliseconds
+from django_cronductor.exceptions import BackendError, ConfigurationError, CronductorError, LeaseLost, NotAcquired
+from django_cronductor.handlers import check_handler, is_async_handler
+from django_cronductor.keys import check_key
+from django_cronductor.leases import HeldLease, LeaseKeeper, Phase
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class ExclusiveResult(Generic[T]):
+    """Whether the lock was acquired, and what the function returned if so."""
+
+    acquired: bool
+    value: T | None = None
+
+
+class HeldLock:
+    """
+    A lock that this process holds, renewed until `release`; a context manager that releases it.
+
+    `fencing_token` rises with every lock taken under the same prefix.
+    """
+
+    def __init__(self, holder: _Holder, held: HeldLease) -> None:
+        self.key = held.lease.key
+        self.fencing_token = held.lease.fence
+        self._holder = holder
+        self._held = held
+        self._released = False
+
+    def __repr__(self) -> str:
+        return f"<HeldLock {self.key}, fencing token {self.fencing_token}>"
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether another may have the lock by now. Once true, it stays so."""
+        return self._held.lost
+
+    def check(self) -> None:
+        """Raise LeaseLost if another may have the lock by now."""
+        if self.lost:
+            raise LeaseLost(f"The lock {self.key} (fencing token {self.fencing_token}) is lost: another may have it.")
+
+    def release(self) -> None:
+        """Give the lock back; once is enough. Raises LeaseLost if it was lost before, BackendError if that failed."""
+        if self._released:
+            return
+        self._released = True
+        lost = self.lost
+        self._holder.release(self._held)
+        if lost:
+            raise LeaseLost(f"The lock {self.key} (fencing token {self.fencing_token}) was lost before its release.")
+
+    def __enter__(self) -> HeldLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except CronductorError:
+            if error is None:
+                raise
+            # What went wrong inside matters more: it goes on.
+            logger.warning("The lock %s could not be released after an error.", self.key, exc_info=True)
+
+
+class lock(ContextDecorator):  # noqa: N801 - Used like a function.
+    """
+    Hold a lock in a with block, or for each call of the decorated function.
+
+    `ttl` is a number of seconds or a timedelta, by default DEFAULT_TTL. Entering raises NotAcquired when another holds
+    it, BackendError when the store fails. Leaving raises LeaseLost if the lock was lost on the way.
+    """
+
+    def __init__(self, key: str, ttl: Duration | None = None) -> None:
+        check_key(key, "The key of a lock")
+        self._key = key
+        self._ttl = ttl
+        self._held: HeldLock | None = None
+
+    def __enter__(self) -> HeldLock:
+        if self._held is not None:
+            raise NotAcquired(f"The lock {self._key} is held by this very block already.")
+        held, answer = _acquire(self._key, self._ttl)
+        if held is None:
+            raise NotAcquired(f"The lock {self._key} is held by {answer.holder} for {answer.left / 1000:g} s yet.")
+        self._held = held
+        return held
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.__exit__(kind, error, trace)
+
+    def __call__(self, func: F) -> F:
+        """Return `func` so that each call holds the lock."""
+        if is_async_handler(func) or inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+            raise ConfigurationError(
+                f"lock({self._key!r}) cannot decorate {func!r}, which works on after its call: use it in a with "
+                "block inside."
+            )
+        return super().__call__(func)
+
+    def _recreate_cm(self) -> lock:
+        return lock(self._key, self._ttl)
+
+
+def try_lock(key: str, ttl: Duration | None = None) -> HeldLock | None:
+    """Take a lock, or return None when another holds it. Raises BackendError when the store fails."""
+    check_key(key, "The key of a lock")
+    return _acquire(key, ttl)[0]
+
+
+def run_exclusive(key: str, func: Callable[[], T], *, ttl: Duration | None = None) -> ExclusiveResult[T]:
+    """
+    Call `func` under a lock, or not at all when another holds it.
+
+    An error of `func` releases the lock and goes on, also if the release fails; a release that fails after it has
+    succeeded raises BackendError, or LeaseLost if the lock was lost on the way.
+    """
+    check_key(key, "The key of a lock")
+    check_handler(func, "The function of run_exclusive", takes_context=False)
+    if is_async_handler(func):
+        raise ConfigurationError("The function of run_exclusive must not be async: wrap it in async_to_sync.")
+    held, _ = _acquire(key, ttl)
+    if held is None:
+        return ExclusiveResult(False)
+    with held:
+        return ExclusiveResult(True, func())
+
+
+class _Holder:
+    """Holds the locks of this process: a backend, and the thread that renews them. Made when a lock is first taken."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._instance = new_instance()
+        self._clock = SystemClock()
+        self._backend = create_backend()
+        self._keeper = LeaseKeeper(self._backend, self._clock, self)
+        self._answers: dict[str, SimpleQueue[ReleaseResult | BackendError]] = {}
+        self._keeper.start()
+
+    def acquire(self, key: str, ttl: int) -> tuple[HeldLease | None, Acquired]:
+        """Take a lock; where the reply is lost, ask once more under the same token."""
+        token = new_token()
+        sent = self._clock.monotonic()
+        try:
+            answer = self._backend.acquire(key, token, ttl, self._instance)
+        except BackendError:
+            sent = self._clock.monotonic()
+            answer = self._backend.acquire(key, token, ttl, self._instance)
+        if not answer.fence:
+            return None, answer
+        return self._keeper.hold(Lease(key, token, answer.fence, ttl, self._instance), sent), answer
+
+    def release(self, held: HeldLease) -> None:
+        """Release in the keeper's thread, in which no renewal can overtake it, and wait for the answer."""
+        answers = self._answers[held.lease.token] = SimpleQueue()
+        self._keeper.release(held, "released")
+        try:
+            answer = self._answer(answers)
+            if isinstance(answer, BackendError):
+                answer = self._answer(answers)  # The keeper has sent it once more.
+        finally:
+            self._keeper.withdraw(held)
+            del self._answers[held.lease.token]
+        if isinstance(answer, BackendError):
+            raise answer
+        if not answer.ok:
+            raise LeaseLost(f"The lock {held.lease.key} was lost before its release.")
+
+    def _answer(self, answers: SimpleQueue[ReleaseResult | BackendError]) -> ReleaseResult | BackendError:
+        # A pass may renew, and release, before it comes to this one.
+        longest = 4 * self._backend.timeout + 1
+        try:
+            return answers.get(timeout=longest)
+        except Empty:
+            return BackendError(f"{self._backend.describe()}: no answer within {longest:g} s.")
+
+    def close(self) -> None:
+        """Renew nothing any more and close the connections."""
+        self._keeper.stop()
+        self._backend.close()
+
+    # See leases.Listener.
+
+    def lease_lost(self, held: HeldLease, left: int | None) -> None:
+        text = "The lock %s (fencing token %d) is lost: another may have it."
+        logger.error(text, held.lease.key, held.lease.fence)
+
+    def lease_released(self, held: HeldLease, result: ReleaseResult) -> None:
+        self._put(held.lease, result)
+
+    def store_failed(self, phase: Phase, error: BackendError, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self.lease_failed(phase, error, lease)
+
+    def lease_failed(self, phase: Phase, error: BackendError, lease: Lease) -> None:
+        if phase == "release":
+            self._put(lease, error)
+        else:
+            logger.warning("The lock %s could not be renewed: %s", lease.key, error)
+
+    def store_answered(self, phase: Phase) -> None:
+        pass
+
+    def heart_beaten(self, heartbeat: Heartbeat, sent: float, received: float) -> None:
+        pass
+
+    def _put(self, lease: Lease, answer: ReleaseResult | BackendError) -> None:
+        answers = self._answers.get(lease.token)
+        if answers is not None:
+            answers.put(answer)
+
+
+_current: _Holder | None = None
+_current_lock = threading.Lock()
+
+
+def _acquire(key: str, ttl: Duration | None) -> tuple[HeldLock | None, Acquired]:
+    length = get_config().default_ttl_ms if ttl is None else milliseconds(ttl, f"The ttl of the lock {key}")
+    holder = _holder()
+    held, answer = holder.acquire(key, length)
+    return (None if held is None else HeldLock(holder, held)), answer
+
+
+def _holder() -> _Holder:
+    """Return this process's holder; a forked child has no thread of its parent's, and makes its own."""
+    global _current
+    with _current_lock:
+        if _current is None or _current.pid != os.getpid():
+            _current = _Holder()
+        return _current
+
+
+def _forget(*, setting: str, **kwargs: object) -> None:
+    """Begin anew after a test has overridden the settings."""
+    global _current
+    if setting in ("CRONDUCTOR", "CACHES", "DEBUG"):
+        with _current_lock:
+            old, _current = _current, None
+        if old is not None and old.pid == os.getpid():
+            old.close()
+
+
+setting_changed.connect(_forget)

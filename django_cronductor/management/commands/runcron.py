@@ -1,0 +1,184 @@
+"""Run the scheduled jobs of the project."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from django.apps import apps
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import autoreload
+
+import django_cronductor
+from django_cronductor.backends import create_backend
+from django_cronductor.conf import get_config, scheduler_options
+from django_cronductor.exceptions import BackendError, ConfigurationError, JobNotFound
+from django_cronductor.jobs import registry
+from django_cronductor.scheduler import Scheduler
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Command(BaseCommand):
+    """Put the scheduler together from the settings, and stop it on signals."""
+
+    help = (
+        "Runs the scheduled jobs declared in the apps' cron.py modules until SIGTERM or SIGINT, then lets running jobs "
+        "finish. Start one on each replica: every occurrence of a job runs on one of them."
+    )
+    scheduler: Scheduler | None = None
+    told_to_stop = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--only", nargs="+", default=[], metavar="KEY", help="Run these jobs and no others.")
+        parser.add_argument("--exclude", nargs="+", default=[], metavar="KEY", help="Run all jobs but these.")
+        parser.add_argument("--once", action="store_true", help="Run what is due now and exit when that is done.")
+        parser.add_argument("--reload", action="store_true", help="Restart when code changes: for development.")
+        parser.add_argument(
+            "--heartbeat-file",
+            type=Path,
+            metavar="PATH",
+            help="Touch this file every second while the loop is alive, whether the lock store answers or not.",
+        )
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a program: threads that still work at the end must not hold its exit."""
+        try:
+            with self._stopping_on_signals():
+                super().run_from_argv(argv)
+        except SystemExit as end:
+            if end.code:
+                _exit_at_once(end.code if isinstance(end.code, int) else 1)
+            raise
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run until a signal, or once."""
+        if options["reload"]:
+            autoreload.run_with_reloader(self._run, **options)
+        else:
+            with self._stopping_on_signals():
+                self._run(**options)
+
+    def _run(self, **options: Any) -> None:
+        _show_logs_somewhere()
+        try:
+            config = get_config()
+            backend = create_backend(config)
+            heartbeat = HeartbeatFile(options["heartbeat_file"]) if options["heartbeat_file"] else None
+            self.scheduler = Scheduler(
+                registry,
+                backend,
+                only=options["only"],
+                exclude=options["exclude"],
+                inline=options["once"],
+                on_pass=heartbeat,
+                **scheduler_options(config),
+            )
+        except (ConfigurationError, JobNotFound) as error:
+            raise CommandError(str(error)) from error
+        if options["once"] and not backend.shared:
+            raise CommandError(
+                "--once needs to know what ran before, and the single-instance backend forgets it with the process: "
+                "use a Redis cache, or runcron without --once."
+            )
+        if self.told_to_stop:
+            self.scheduler.stop()
+        try:
+            self._introduce(self.scheduler, config.autodiscover)
+            code = self.scheduler.run_once() if options["once"] else self.scheduler.run()
+        except (BackendError, ConfigurationError) as error:
+            raise CommandError(str(error)) from error
+        finally:
+            backend.close()
+        if code:
+            self.stderr.write(self.style.ERROR("Some jobs were still running when SHUTDOWN_TIMEOUT was over."))
+            sys.exit(code)
+
+    def _introduce(self, scheduler: Scheduler, module: str | None) -> None:
+        """Say what was found, as the first thing an operator sees."""
+        jobs = scheduler.jobs
+        self.stdout.write(f"django-cronductor {django_cronductor.__version__}, instance {scheduler.instance}")
+        self.stdout.write(f"Locks: {scheduler.backend.describe()}")
+        active = sum(job.active for job in jobs)
+        disabled = f", {len(jobs) - active} of them disabled" if active < len(jobs) else ""
+        self.stdout.write(f"Jobs: {len(jobs)}{disabled}")
+        for instant, job in scheduler.upcoming(3):
+            self.stdout.write(f"  next: {job.key} at {instant:%Y-%m-%d %H:%M:%S} UTC ({job.expression})")
+        if not jobs:
+            searched = ", ".join(config.label for config in apps.get_app_configs())
+            where = f"no module named {module!r} in {searched} declares any" if module else "AUTODISCOVER is off"
+            self.stderr.write(self.style.WARNING(f"There are no jobs to run: {where}."))
+        self.stdout.flush()
+
+    @contextlib.contextmanager
+    def _stopping_on_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.told_to_stop:
+            _exit_at_once(1)
+        self.told_to_stop = True
+        if self.scheduler is not None:
+            self.scheduler.stop()
+
+
+class HeartbeatFile:
+    """A file whose mtime says that the loop is alive."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._touched = 0.0
+        try:
+            path.touch()
+        except OSError as error:
+            raise ConfigurationError(f"--heartbeat-file: {path} cannot be written: {error}.") from error
+
+    def __call__(self) -> None:
+        """Touch the file, at most twice a second."""
+        now = time.monotonic()
+        if now - self._touched < 0.5:
+            return
+        self._touched = now
+        try:
+            self._path.touch()
+        except OSError as error:
+            # The loop matters more; whoever watches the file will notice.
+            logging.getLogger(__name__).warning("The heartbeat file cannot be touched: %s", error)
+
+
+def _show_logs_somewhere() -> None:
+    """Show our records on stderr in a project that has no logging for them."""
+    logger = logging.getLogger("django_cronductor")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+
+
+def _exit_at_once(code: int) -> None:
+    """End the process although threads of jobs, and of asgiref's, may still work."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

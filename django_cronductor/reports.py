@@ -1,0 +1,115 @@
+"""Tell logs and signals of occurrences that did not run, of dead runs and of lost leases."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any
+
+from django.dispatch import Signal
+
+from django_cronductor import signals
+from django_cronductor.backends.base import MANUAL, ClaimResult, DeadRun
+from django_cronductor.jobs import Job
+from django_cronductor.runner import RunContext
+from django_cronductor.schedules import Schedule
+
+logger = logging.getLogger(__name__)
+
+MOST_COUNTED = 1000
+"""Occurrences counted in one report; it is shown as "1000+" then."""
+
+
+def to_datetime(epoch_ms: int) -> datetime:
+    """Return an instant in milliseconds since the epoch as an aware datetime in UTC."""
+    return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc)
+
+
+def count_occurrences(schedule: Schedule, after: int, until: int) -> tuple[int, int | None]:
+    """Count the occurrences in (after, until], up to 1,000, and return the newest."""
+    count, newest = 0, schedule.latest_until_ms(until)
+    instant = newest
+    while instant is not None and instant > after and count < MOST_COUNTED:
+        count += 1
+        instant = schedule.latest_until_ms(instant - 1)
+    return count, newest if count else None
+
+
+class Reports:
+    """
+    What one replica tells of what it was told by the store: it alone is to tell it.
+
+    `tell` calls what it is given soon, in a thread where receivers of signals may wait.
+    """
+
+    def __init__(self, instance: str, tell: Callable[[Callable[[], object]], object]) -> None:
+        self._instance = instance
+        self._tell = tell
+
+    def answer(self, job: Job, schedule: Schedule, occurrence: int, answer: ClaimResult) -> int:
+        """Report what the answer to a claim says beside its verdict; return how many occurrences were passed over."""
+        if answer.dead is not None:
+            self.abandoned(job, answer.dead, recovering=answer.verdict == "recovered")
+        passed = 0
+        if answer.previous is not None:
+            passed, newest = count_occurrences(schedule, answer.previous, occurrence - 1)
+            if answer.verdict == "missed":
+                self.missed(job, occurrence, min(MOST_COUNTED, passed + 1))
+            elif newest is not None:
+                self.missed(job, newest, passed)
+        if answer.verdict == "paused":
+            self.skipped(job, occurrence, "paused", None, 1)
+        elif answer.verdict in ("taken", "held", "lost"):
+            fields = self._fields(job, occurrence, outcome=answer.verdict)
+            logger.debug("%s for %s: %s.", job.key, to_datetime(occurrence), answer.verdict, extra=fields)
+        return passed
+
+    def missed(self, job: Job, occurrence: int, count: int) -> None:
+        """Report occurrences that could not start within their grace, the newest and how many."""
+        shown = f"{MOST_COUNTED}+" if count >= MOST_COUNTED else str(count)
+        text = "%s missed %s (%s in all): too late to start."
+        fields = self._fields(job, occurrence, outcome="missed", count=count)
+        logger.warning(text, job.key, to_datetime(occurrence), shown, extra=fields)
+        self._send(signals.job_missed, job, key=job.key, scheduled_at=to_datetime(occurrence), count=count)
+
+    def skipped(self, job: Job, occurrence: int, reason: str, holder: str | None, count: int) -> None:
+        """Report occurrences that were not run for a reason, the newest and how many."""
+        text = "%s skipped %s (%d in all): %s."
+        fields = self._fields(job, occurrence, outcome=reason, count=count, holder=holder)
+        why = "its last run was still going" if reason == "held" else reason
+        logger.info(text, job.key, to_datetime(occurrence), count, why, extra=fields)
+        at = to_datetime(occurrence)
+        details = {"key": job.key, "scheduled_at": at, "reason": reason, "holder": holder, "count": count}
+        self._send(signals.job_skipped, job, **details)
+
+    def abandoned(self, job: Job, dead: DeadRun, *, recovering: bool) -> None:
+        """Report a run whose holder died."""
+        occurrence = None if dead.run == MANUAL else int(dead.run)
+        text = "%s: the run of %s by %s was abandoned: its lease ended without a release.%s"
+        when = "a request" if occurrence is None else to_datetime(occurrence)
+        more = " It is run again here." if recovering else ""
+        fields = self._fields(job, occurrence, outcome="abandoned", holder=dead.holder, fencing_token=dead.fence)
+        logger.error(text, job.key, when, dead.holder, more, extra=fields)
+        at = None if occurrence is None else to_datetime(occurrence)
+        self._send(signals.run_abandoned, job, key=job.key, scheduled_at=at, holder=dead.holder)
+
+    def lost(self, job: Job, context: RunContext) -> None:
+        """Report that a run here has lost its lease."""
+        token = context.fencing_token
+        fields = {
+            "job": job.key,
+            "scheduled_at": context.scheduled_at,
+            "instance": self._instance,
+            "fencing_token": token,
+        }
+        logger.error("%s has lost its lease (fencing token %d): another may run it now.", job.key, token, extra=fields)
+        self._send(signals.lease_lost, job, context=context)
+
+    def _send(self, signal: Signal, job: Job, **details: Any) -> None:
+        self._tell(partial(signal.send_robust, sender=job, **details))
+
+    def _fields(self, job: Job, occurrence: int | None, **more: object) -> dict[str, object]:
+        at = None if occurrence is None else to_datetime(occurrence)
+        return {"job": job.key, "scheduled_at": at, "instance": self._instance, **more}

@@ -1,0 +1,359 @@
+"""One run of a job: its context, its handler, its outcome, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Literal, Protocol
+
+from asgiref.sync import async_to_sync
+from django.db import close_old_connections, reset_queries
+from django.utils import timezone as django_timezone
+from django.utils import translation
+
+from django_cronductor import signals
+from django_cronductor.clock import Clock
+from django_cronductor.exceptions import LeaseLost, Stopping
+from django_cronductor.leases import HeldLease
+
+logger = logging.getLogger(__name__)
+
+Trigger = Literal["schedule", "catch-up", "recover", "manual"]
+Phase = Literal["acquire", "when", "handler", "renew", "release", "heartbeat"]
+Outcome = Literal["succeeded", "failed", "timed out", "lost", "interrupted", "condition"]
+
+
+class RunnableJob(Protocol):
+    """What a run needs to know of a job."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def expression(self) -> str: ...
+
+    @property
+    def handler(self) -> Callable[..., Any]: ...
+
+    @property
+    def when(self) -> Callable[..., Any] | None: ...
+
+    @property
+    def takes_context(self) -> bool: ...
+
+    @property
+    def is_async(self) -> bool: ...
+
+
+class RunContext:
+    """
+    What a run knows of itself; passed to a handler declared with `takes_context=True`.
+
+    `scheduled_at` and `started_at` are aware datetimes in UTC; `scheduled_at` is None for a manual run. `missed` counts
+    the occurrences that this one stands for besides itself (at most 1,000).
+    """
+
+    def __init__(
+        self,
+        key: str,
+        scheduled_at: datetime | None,
+        trigger: Trigger,
+        instance: str,
+        held: HeldLease,
+        missed: int = 0,
+    ) -> None:
+        self.key = key
+        self.scheduled_at = scheduled_at
+        self.started_at = datetime.now(timezone.utc)
+        self.trigger: Trigger = trigger
+        self.fencing_token = held.lease.fence
+        self.instance = instance
+        self.missed = missed
+        self._held = held
+        self._told_to_stop: str | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<RunContext of {self.key} for {self.scheduled_at} by {self.trigger}, fencing token {self.fencing_token}>"
+        )
+
+    @property
+    def lease_lost(self) -> bool:
+        """Tell whether another may be running this job by now. Once true, it stays so."""
+        return self._held.lost
+
+    @property
+    def stopping(self) -> bool:
+        """Tell whether the run is to end soon: the process shuts down, or the run's timeout has passed."""
+        return self._told_to_stop is not None
+
+    def check(self) -> None:
+        """Raise LeaseLost or Stopping if this run should not go on: call it where the work may be left."""
+        if self.lease_lost:
+            raise LeaseLost(
+                f"The lease of {self.key} is lost (fencing token {self.fencing_token}): another may run it."
+            )
+        if self._told_to_stop is not None:
+            raise Stopping(f"{self.key} is to stop: {self._told_to_stop}.")
+
+    def tell_to_stop(self, reason: str) -> None:
+        """Make `stopping` true."""
+        self._told_to_stop = self._told_to_stop or reason
+
+
+@dataclass(frozen=True)
+class ErrorContext:
+    """Where an error that `ON_ERROR` is called with came from."""
+
+    phase: Phase
+    key: str
+    expression: str
+    scheduled_at: datetime | None
+
+
+@dataclass(eq=False)
+class Run:
+    """A run in progress, from its win to the answer of its release."""
+
+    job: RunnableJob
+    context: RunContext
+    held: HeldLease
+    timeout: float | None = None
+    """Seconds, or None."""
+    lateness: float = 0.0
+    """Seconds from the scheduled instant to the win, on the store's clock."""
+    on_start: Callable[[], object] | None = None
+
+    def __post_init__(self) -> None:
+        self.started: float | None = None
+        self.timed_out = False
+        self.reported = False
+        self._lock = threading.Lock()
+        self._cancel: Callable[[], object] | None = None
+
+    @property
+    def expires(self) -> float | None:
+        """Return when its timeout passes, on the monotonic clock, if that is still to come."""
+        if self.timeout is None or self.started is None or self.timed_out or self.reported:
+            return None
+        return self.started + self.timeout
+
+    def report_once(self) -> bool:
+        """Tell the first caller, and no other, that the run's end is its to report."""
+        with self._lock:
+            first, self.reported = not self.reported, True
+            return first
+
+    def cancel(self) -> None:
+        """Cancel the handler if it is async; a thread can only be told."""
+        with self._lock:
+            if self._cancel is not None:
+                self._cancel()
+
+    def cancellable(self, cancel: Callable[[], object] | None) -> None:
+        """Say how the handler can be cancelled from another thread, or that it no longer can."""
+        with self._lock:
+            self._cancel = cancel
+
+
+class ErrorReports:
+    """Calls ON_ERROR, where there is one, with errors that are in the log already."""
+
+    def __init__(self, on_error: Callable[[BaseException, ErrorContext], object] | None) -> None:
+        self._on_error = on_error
+
+    def report(self, error: BaseException, phase: Phase, job: RunnableJob, scheduled_at: datetime | None) -> None:
+        """Report an error of one job in one phase."""
+        if self._on_error is None:
+            return
+        try:
+            self._on_error(error, ErrorContext(phase, job.key, job.expression, scheduled_at))
+        except Exception:
+            logger.exception("ON_ERROR failed on an error of %s in phase %s.", job.key, phase, extra={"job": job.key})
+            logger.error("The error of %s that ON_ERROR was called with:", job.key, exc_info=error)
+
+
+class Runner:
+    """
+    Runs handlers, decides their outcomes, and tells logs, signals and ON_ERROR.
+
+    `release(held, outcome)` is called once when a handler has ended. Database connections are closed around each run,
+    and each begins with the default time zone and language.
+    """
+
+    def __init__(self, clock: Clock, release: Callable[[HeldLease, str], None], errors: ErrorReports) -> None:
+        self._clock = clock
+        self._release = release
+        self._errors = errors
+
+    def execute(self, run: Run) -> None:
+        """Run it in this thread."""
+        try:
+            with django_defaults():
+                self._run(run)
+        finally:
+            self._give_back(run, "failed")  # Only a fault of ours comes here with the lease still held.
+
+    def expire(self, run: Run) -> None:
+        """Tell a run that its timeout has passed; its lease is renewed for as long as its handler lives."""
+        run.timed_out = True
+        run.context.tell_to_stop("its timeout has passed")
+        run.cancel()
+
+    def report_timeout(self, run: Run) -> None:
+        """Report a run as timed out, though its handler may live on."""
+        self._finish(run, "timed out", None)
+
+    def interrupt(self, run: Run) -> None:
+        """Report a run as cut off by the end of the process."""
+        self._finish(run, "interrupted", None)
+
+    def _run(self, run: Run) -> None:
+        if run.reported:
+            return  # Cut off while it waited for a worker.
+        run.started = self._clock.monotonic()
+        if run.on_start is not None:
+            run.on_start()
+        run.context.started_at = datetime.now(timezone.utc)
+        try:
+            wanted = self._condition(run)
+        except BaseException as error:  # noqa: BLE001 - Whatever it raises, the run has failed and is over.
+            self._end(run, "failed", error, "when")
+            return
+        if not wanted:
+            self._skip(run)
+            return
+        logger.info("%s started.", run.job.key, extra=log_fields(run))
+        signals.job_started.send_robust(sender=run.job, context=run.context)
+        raised = self._handle(run)
+        self._end(run, self._outcome(run, raised), raised, "handler")
+
+    def _end(self, run: Run, outcome: Outcome, error: BaseException | None, phase: Phase) -> None:
+        # The lease goes first: who listens for the end may be slow, and the next occurrence is not to wait for them.
+        self._give_back(run, outcome)
+        self._finish(run, outcome, error, phase)
+
+    def _give_back(self, run: Run, outcome: Outcome) -> None:
+        if not run.held.ended:
+            self._release(run.held, outcome)
+
+    def _condition(self, run: Run) -> bool:
+        if run.job.when is None:
+            return True
+        return self._call(run, run.job.when) is not False
+
+    def _skip(self, run: Run) -> None:
+        self._give_back(run, "condition")
+        if not run.report_once():
+            return
+        logger.info("%s skipped: its condition is not met.", run.job.key, extra=log_fields(run, outcome="condition"))
+        signals.job_skipped.send_robust(
+            sender=run.job,
+            key=run.job.key,
+            scheduled_at=run.context.scheduled_at,
+            reason="condition",
+            holder=run.context.instance,
+            count=1,
+        )
+
+    def _handle(self, run: Run) -> BaseException | None:
+        try:
+            if run.job.is_async:
+                self._call(run, run.job.handler)
+            else:
+                refuse_awaitable(self._plain_call(run, run.job.handler))
+        except BaseException as error:  # noqa: BLE001 - Whatever a handler raises, SystemExit included, ends its run alone.
+            return error
+        return None
+
+    def _plain_call(self, run: Run, function: Callable[..., Any]) -> Any:
+        return function(run.context) if run.job.takes_context else function()
+
+    def _call(self, run: Run, function: Callable[..., Any]) -> Any:
+        """Call it, and await what it returns if that is awaitable, on a loop that blocks this thread alone."""
+
+        async def main() -> Any:
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            if task is not None:
+                run.cancellable(lambda: loop.call_soon_threadsafe(task.cancel))
+            try:
+                return await result
+            finally:
+                run.cancellable(None)
+
+        result = self._plain_call(run, function)
+        return async_to_sync(main)() if inspect.isawaitable(result) else result
+
+    def _outcome(self, run: Run, error: BaseException | None) -> Outcome:
+        if run.timed_out:
+            return "timed out"
+        if run.context.lease_lost:
+            return "lost"
+        if isinstance(error, Stopping):
+            return "interrupted"
+        return "succeeded" if error is None else "failed"
+
+    def _finish(self, run: Run, outcome: Outcome, error: BaseException | None, phase: Phase = "handler") -> None:
+        duration = max(0.0, self._clock.monotonic() - run.started) if run.started is not None else 0.0
+        fields = log_fields(run, outcome=outcome, duration=duration)
+        if not run.report_once():
+            logger.warning("%s has ended at last, %.3f s after its start.", run.job.key, duration, extra=fields)
+            return
+        asked_for = outcome != "failed" and isinstance(error, (LeaseLost, Stopping, asyncio.CancelledError))
+        unexpected = None if asked_for else error
+        level = {"succeeded": logging.INFO, "failed": logging.ERROR}.get(outcome, logging.WARNING)
+        text = "%s %s after %.3f s."
+        logger.log(level, text, run.job.key, outcome, duration, exc_info=unexpected, extra=fields)
+        if unexpected is not None:
+            self._errors.report(unexpected, phase, run.job, run.context.scheduled_at)
+        signals.job_finished.send_robust(
+            sender=run.job, context=run.context, outcome=outcome, duration=duration, error=error
+        )
+
+
+@contextmanager
+def django_defaults() -> Iterator[None]:
+    """Give a run fresh database connections and the default time zone and language, and leave none of its own."""
+    language = translation.get_language()
+    close_old_connections()
+    reset_queries()
+    try:
+        with django_timezone.override(None):
+            translation.deactivate()
+            yield
+    finally:
+        if language is None:
+            translation.deactivate_all()
+        else:
+            translation.activate(language)
+        close_old_connections()
+
+
+def refuse_awaitable(result: object) -> None:
+    """Raise TypeError for what nobody would await: the work of the handler was not done."""
+    if not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError(
+        f"The handler is not async but returned {type(result).__name__}: declare an async function instead."
+    )
+
+
+def log_fields(run: Run, **more: object) -> dict[str, object]:
+    """Return the structured fields of a log record about a run."""
+    context = run.context
+    return {
+        "job": context.key,
+        "scheduled_at": context.scheduled_at,
+        "instance": context.instance,
+        "fencing_token": context.fencing_token,
+        "lateness": run.lateness,
+        **more,
+    }

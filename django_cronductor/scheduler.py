@@ -1,0 +1,645 @@
+"""The loop of one replica: claiming what is due, running what it wins, waiting, draining."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Literal
+
+from django.db import close_old_connections
+from django.utils.timezone import get_default_timezone_name
+
+from django_cronductor.agenda import Agenda, Entry
+from django_cronductor.backends.base import (
+    MANUAL,
+    Claim,
+    ClaimResult,
+    Declaration,
+    Heartbeat,
+    Lease,
+    LockBackend,
+    ReleaseResult,
+    new_instance,
+    new_token,
+    renewal_period,
+)
+from django_cronductor.clock import Clock, SystemClock
+from django_cronductor.exceptions import BackendError, BackendRefused, LeaseLost
+from django_cronductor.jobs import Job, JobRegistry
+from django_cronductor.leases import HeldLease, LeaseKeeper
+from django_cronductor.reports import Reports, count_occurrences, to_datetime
+from django_cronductor.runner import ErrorContext, ErrorReports, Phase, Run, RunContext, Runner, Trigger
+from django_cronductor.store import Outage, StoreClock
+from django_cronductor.workers import WorkerPool
+
+logger = logging.getLogger(__name__)
+
+CLAIMS_PER_CALL = 250
+LONGEST_WAIT = 1.0
+"""Seconds: clock steps, suspends and changes in the registry are seen within it."""
+EARLY = 0.003
+"""Seconds before an instant at which the claim connection is touched: a cold call is most of a run's lateness."""
+FIRST_RETRY, LAST_RETRY = 0.1, 1.0
+"""Seconds between claims while the store does not answer."""
+LAST_WORDS = 3.0
+"""Seconds that a drain waits for the answers to its last releases, and for receivers of its last signals."""
+
+
+class Scheduler:
+    """
+    Runs the jobs of a registry, each occurrence only where it wins it in the backend.
+
+    `run` blocks until `stop`; it may run in any thread. With `inline=True` handlers run in the caller's thread, one
+    after the other, and `tick` makes one whole pass: for tests, and for one pass and no more. `timezone` None is
+    Django's default zone. `only` and `exclude` are keys of jobs; `on_pass` is called at every pass of the loop.
+    """
+
+    def __init__(
+        self,
+        registry: JobRegistry,
+        backend: LockBackend,
+        *,
+        default_ttl_ms: int = 30_000,
+        default_grace_ms: int = 300_000,
+        timezone: str | None = None,
+        max_workers: int = 8,
+        shutdown_timeout: float = 25.0,
+        on_error: Callable[[BaseException, ErrorContext], object] | None = None,
+        only: Collection[str] = (),
+        exclude: Collection[str] = (),
+        instance: str | None = None,
+        clock: Clock | None = None,
+        inline: bool = False,
+        on_pass: Callable[[], object] | None = None,
+    ) -> None:
+        self.registry = registry
+        self.backend = backend
+        self.instance = instance or new_instance()
+        self._only = frozenset(registry.get(key).key for key in only)
+        self._exclude = frozenset(registry.get(key).key for key in exclude)
+        self._default_ttl = default_ttl_ms
+        self._shutdown_timeout = shutdown_timeout
+        self._inline = inline
+        self._on_pass = on_pass
+
+        self._clock = clock or SystemClock()
+        self._store = StoreClock(self._clock)
+        self._agenda = Agenda(
+            self._clock, self._store, timezone or get_default_timezone_name(), default_ttl_ms, default_grace_ms
+        )
+        self._outage = Outage(self._clock)
+        self._errors = ErrorReports(on_error)
+        self._reports = Reports(self.instance, self._tell)
+        self._keeper = LeaseKeeper(backend, self._clock, self, self.instance)
+        self._runner = Runner(self._clock, self._keeper.release, self._errors)
+        self._workers = WorkerPool(max_workers, "cronductor-worker", self._clock, self._wake)
+        self._reporter = WorkerPool(1, "cronductor-reports", self._clock)
+
+        # A SimpleQueue, for its put may be called in a signal handler, whatever this thread is doing.
+        self._inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._runs: dict[str, tuple[Entry, Run]] = {}
+        self._undeclared: list[Entry] = []
+        self._requests: set[str] = set()
+        self._version: int | None = None
+        self._connected = False
+        self._stopping = False
+        self._beaten = False
+        self._up_since = 0
+        self._retry_at = 0.0
+        self._retry = FIRST_RETRY
+        self._touched: int | None = None
+        self._called_at = 0.0
+        self._scan_at = 0.0
+        self._full_since: float | None = None
+        self._full_told = False
+        self._ahead_told = False
+        self._sync()
+
+    # What others call.
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Return the jobs that this scheduler runs, by key."""
+        return [self._agenda.entries[key].job for key in sorted(self._agenda.entries)]
+
+    def upcoming(self, count: int) -> list[tuple[datetime, Job]]:
+        """Return the next occurrences by this machine's clock, the nearest first, one of each active job."""
+        now = int(self._clock.time() * 1000)
+        nearest = (
+            (instant, entry.job)
+            for entry in self._agenda.entries.values()
+            if entry.job.active and (instant := entry.schedule.next_after_ms(now)) is not None
+        )
+        found = heapq.nsmallest(count, nearest, key=lambda pair: (pair[0], pair[1].key))
+        return [(to_datetime(instant), job) for instant, job in found]
+
+    def run(self) -> int:
+        """Run until `stop`, then drain. Return 0, or 1 if runs had to be cut off. Raises BackendRefused at start."""
+        return self._serve(self._run_on)
+
+    def run_once(self) -> int:
+        """Run what is due now and return, as `run` does. Raises BackendError if the store cannot be asked."""
+        return self._serve(self._run_due)
+
+    def stop(self) -> None:
+        """Claim no more, finish what runs, and let `run` return. A signal handler may call it."""
+        self._stopping = True
+        self._wake()
+
+    def tick(self) -> float:
+        """Make one pass; return the seconds until the next one is due. Raises BackendError if it is the first."""
+        if not self._connected:
+            self._connect()
+        if self._on_pass is not None:
+            self._on_pass()
+        self._hear_keeper()
+        self._sync()
+        self._declare_again()
+        self._agenda.gather()
+        self._claim_ready()
+        self._take_requests()
+        self._watch_runs()
+        self._touch()
+        self._hear_keeper()
+        return self._pause()
+
+    # Starting, waiting, stopping.
+
+    def _serve(self, serve: Callable[[], object]) -> int:
+        try:
+            serve()
+            return self._drain()
+        finally:
+            self._keeper.stop()
+            self._workers.close()
+            self._reporter.close()
+
+    def _run_on(self) -> None:
+        while not self._stopping and not self._try_to_connect():
+            if self._on_pass is not None:
+                self._on_pass()
+        if self._connected:
+            self._keeper.start()
+        while not self._stopping:
+            self._read_inbox(self.tick())
+
+    def _try_to_connect(self) -> bool:
+        try:
+            self._connect()
+        except BackendRefused:
+            raise
+        except BackendError as error:
+            self._failed("claims", "heartbeat", error)
+            self._read_inbox(self._back_off())
+        return self._connected
+
+    def _run_due(self) -> None:
+        self._connect()
+        self._keeper.start()
+        while not self._stopping:
+            wait = self.tick()
+            if self._outage.is_failing("claims"):
+                raise BackendError("The lock store failed while it was asked what is to be run.")
+            if not self._agenda.ready and not self._undeclared:
+                return
+            self._read_inbox(wait)
+
+    def _connect(self) -> None:
+        """Learn the store's time and make every job known, before anything is asked."""
+        sent = self._clock.monotonic()
+        heartbeat = self.backend.heartbeat(self.instance)
+        self._heard(heartbeat, sent, self._clock.monotonic())
+        self._declare(self._agenda.entries.values())
+        self._undeclared = []
+        self._connected = True
+        self._up_since = self._store.now()
+        self._answered("claims")
+
+    def _drain(self) -> int:
+        """Finish what runs, flush what is to be told; return 0 if everything was finished, else 1."""
+        end = self._clock.monotonic() + self._shutdown_timeout
+        for _, run in self._runs.values():
+            run.context.tell_to_stop("the process is shutting down")
+        while self._going_on() and self._clock.monotonic() < end:
+            self._read_inbox(min(LONGEST_WAIT, max(0.0, end - self._clock.monotonic())))
+            self._watch_runs()
+            if self._on_pass is not None:
+                self._on_pass()
+        cut_off = self._going_on()
+        for run in cut_off:
+            self._tell(partial(self._runner.interrupt, run))
+            self._keeper.withdraw(run.held)  # Its thread may still work: the lease is left to lapse.
+        end = self._clock.monotonic() + LAST_WORDS
+        while self._keeper.pending and self._clock.monotonic() < end:
+            self._read_inbox(0.1)
+        if not cut_off:
+            self._workers.wait_idle(LAST_WORDS)
+        self._read_inbox(0.0)
+        self._reporter.wait_idle(LAST_WORDS)
+        if self._connected:
+            with contextlib.suppress(BackendError):
+                self.backend.retire(self.instance)
+        return 1 if cut_off else 0
+
+    def _going_on(self) -> list[Run]:
+        return [run for _, run in self._runs.values() if not run.held.ended]
+
+    def _wake(self) -> None:
+        self._inbox.put(_nothing)
+
+    def _read_inbox(self, wait: float) -> None:
+        """Wait for a message, no longer than `wait` seconds, and act upon all that have come."""
+        with contextlib.suppress(Empty):
+            self._inbox.get(timeout=wait)() if wait > 0 else self._inbox.get_nowait()()
+            while True:
+                self._inbox.get_nowait()()
+
+    def _hear_keeper(self) -> None:
+        if not self._keeper.running:
+            self._keeper.tick()
+        self._read_inbox(0.0)
+
+    def _pause(self) -> float:
+        """Return the seconds until there is something to do; what comes by the inbox ends the wait."""
+        moment = self._clock.monotonic()
+        waits = [LONGEST_WAIT]
+        if self._agenda.ready or self._undeclared or self._requests:
+            waits.append(self._retry_at - moment if self._retry_at > moment else LONGEST_WAIT)
+        if self._undeclared and self._retry_at <= moment:
+            return 0.0
+        if (instant := self._agenda.next_instant) is not None:
+            waits.append(self._store.until(instant) - (0.0 if self._touched == instant else EARLY))
+        if (planned := self._agenda.next_moment) is not None:
+            waits.append(planned - moment)
+        waits += [run.expires - moment for _, run in self._runs.values() if run.expires is not None]
+        return max(0.0, min(waits))
+
+    def _touch(self) -> None:
+        """Make a call shortly before a job is due, so that the claim itself finds everything warm."""
+        instant = self._agenda.next_instant
+        if instant is None or instant == self._touched or self._store.until(instant) > EARLY:
+            return
+        self._touched = instant
+        if self._clock.monotonic() - self._called_at < LONGEST_WAIT / 10 or self._outage.is_failing("claims"):
+            return
+        sent = self._clock.monotonic()
+        with contextlib.suppress(BackendError):  # The claim that follows will tell.
+            self._learn(self.backend.time(), sent, self._clock.monotonic())
+
+    def _tell(self, call: Callable[[], object]) -> None:
+        """Call user code (receivers, ON_ERROR) where the loop does not wait for it."""
+        if self._inline:
+            call()
+        else:
+            self._reporter.submit(partial(_with_fresh_connections, call))
+
+    # Making jobs known.
+
+    def _sync(self) -> None:
+        """Follow the registry: jobs that came, went, were stopped or started."""
+        if self.registry.version == self._version:
+            return
+        self._version = self.registry.version
+        self._undeclared += self._agenda.follow(job for job in self.registry if self._is_wanted(job))
+        shortest = min((entry.ttl for entry in self._agenda.entries.values()), default=self._default_ttl)
+        self.backend.timeout = min(self.backend.timeout, shortest / 3000)
+
+    def _is_wanted(self, job: Job) -> bool:
+        return job.key not in self._exclude and (not self._only or job.key in self._only)
+
+    def _declare_again(self) -> None:
+        entries, self._undeclared = [entry for entry in self._undeclared if not entry.gone], []
+        if not entries:
+            return
+        if self._clock.monotonic() < self._retry_at:
+            self._undeclared = entries
+            return
+        try:
+            self._declare(entries)
+        except BackendError as error:
+            self._undeclared = entries
+            self._claims_failed(error, entries[0])
+
+    def _declare(self, entries: Iterable[Entry]) -> None:
+        entries = list(entries)
+        declarations = [Declaration(entry.job.key, entry.fingerprint, entry.ttl, entry.seeds) for entry in entries]
+        reply = self.backend.declare(declarations)
+        refused = [answer for answer in reply.answers if isinstance(answer, BackendRefused)]
+        if refused and len(refused) == len(entries):
+            raise refused[0]
+        for entry, since in zip(entries, reply.answers, strict=True):
+            if isinstance(since, BackendError):
+                self._entry_failed(since, entry)
+                continue
+            if not entry.since:
+                entry.asked = since
+            entry.since = since
+            self._agenda.ready[entry] = None
+
+    # Claiming.
+
+    def _claim_ready(self) -> None:
+        while self._agenda.ready and not self._stopping and self._clock.monotonic() >= self._retry_at:
+            batch = self._batch()
+            if not batch or not self._claim(batch):
+                return
+
+    def _batch(self) -> dict[Entry, Claim]:
+        """Choose whom to ask about: no more than can start soon, and those whose answer needs no worker."""
+        moment = self._clock.monotonic()
+        scan = moment >= self._scan_at
+        room = 1 if self._inline else self._workers.room
+        batch: dict[Entry, Claim] = {}
+        for entry in list(self._agenda.ready):
+            if len(batch) == CLAIMS_PER_CALL or (room <= 0 and not scan):
+                break
+            question = self._agenda.question(entry)
+            if question is None:
+                del self._agenda.ready[entry]
+                self._agenda.plan(entry)
+            elif room > 0 or self._needs_no_worker(entry, question):
+                room -= 1
+                batch[entry] = question
+        if room <= 0 and scan:
+            self._scan_at = moment + LONGEST_WAIT  # All of a long queue is looked through once a second, not each time.
+        self._notice_full(room)
+        return batch
+
+    def _needs_no_worker(self, entry: Entry, question: Claim) -> bool:
+        """Tell whether its answer cannot be a win: its own run goes on, it is too late, or it only shows the dead."""
+        looks = question.occurrence <= entry.asked and not entry.job.recover
+        return entry.runs > 0 or looks or self._store.now() - question.occurrence > entry.grace + 1000
+
+    def _claim(self, batch: dict[Entry, Claim]) -> bool:
+        for entry, question in batch.items():
+            entry.question = question
+        sent = self._clock.monotonic()
+        try:
+            reply = self.backend.claim(list(batch.values()), self.instance)
+        except BackendError as error:
+            self._claims_failed(error, next(iter(batch)))
+            return False
+        self._learn(reply.now, sent, self._clock.monotonic())
+        for (entry, question), answer in zip(batch.items(), reply.answers, strict=True):
+            self._agenda.ready.pop(entry, None)
+            if isinstance(answer, BackendError):
+                self._entry_failed(answer, entry)
+            else:
+                self._take(entry, question, answer, sent, reply.now)
+        self._answered("claims")
+        return True
+
+    def _take(self, entry: Entry, question: Claim, answer: ClaimResult, sent: float, now: int) -> None:
+        entry.failing = False
+        if answer.verdict == "undeclared":
+            self._undeclared.append(entry)  # The same question again, once it is.
+            return
+        entry.question, entry.look_at = None, None
+        if answer.verdict == "early":
+            entry.asked = entry.since
+            self._agenda.again_in(entry, min(answer.left, 3 * renewal_period(entry.ttl)) / 1000)
+            return
+        entry.asked = question.occurrence
+        if answer.left:
+            self._agenda.look_in(entry, answer.left)
+        missed = self._reports.answer(entry.job, entry.schedule, question.occurrence, answer)
+        if answer.runs:
+            lateness = max(0, now - question.occurrence) / 1000
+            trigger = self._trigger(question.occurrence, answer, missed)
+            self._dispatch(entry, question.token, answer, question.occurrence, sent, trigger, missed, lateness)
+        self._agenda.plan(entry)
+
+    def _trigger(self, occurrence: int, answer: ClaimResult, missed: int) -> Trigger:
+        if answer.verdict == "recovered":
+            return "recover"
+        return "catch-up" if missed or occurrence < self._up_since else "schedule"
+
+    def _take_requests(self) -> None:
+        """Take runs that were asked for, where a worker is free."""
+        for key in sorted(self._requests):
+            entry = self._agenda.entries.get(key)
+            if entry is None or entry.runs:
+                self._requests.discard(key)  # While it lasts, the next heartbeat names it again.
+            elif not self._stopping and (self._inline or self._workers.room > 0):
+                self._take_request(entry)
+
+    def _take_request(self, entry: Entry) -> None:
+        if self._clock.monotonic() < self._retry_at:
+            return
+        entry.request = entry.request or new_token()
+        sent = self._clock.monotonic()
+        try:
+            answer = self.backend.take_request(entry.job.key, entry.request, entry.ttl, self.instance)
+        except BackendError as error:
+            self._claims_failed(error, entry)
+            return
+        token, entry.request = entry.request, None
+        self._requests.discard(entry.job.key)
+        if answer.dead is not None:
+            self._reports.abandoned(entry.job, answer.dead, recovering=False)
+        if answer.verdict == "won":
+            self._dispatch(entry, token, answer, MANUAL, sent, "manual")
+        self._answered("claims")
+
+    # Running.
+
+    def _dispatch(
+        self,
+        entry: Entry,
+        token: str,
+        answer: ClaimResult,
+        run: int | Literal["manual"],
+        sent: float,
+        trigger: Trigger,
+        missed: int = 0,
+        lateness: float = 0.0,
+    ) -> None:
+        key, timeout = entry.job.key, entry.job.timeout_ms
+        if self._clock.monotonic() >= sent + entry.ttl / 1000:
+            logger.warning("%s was won, but the answer came after its lease had ended: not started.", key)
+            self._agenda.look_in(entry, entry.ttl)
+            return
+        held = self._keeper.hold(Lease(key, token, answer.fence, entry.ttl, self.instance, run, answer.attempt), sent)
+        scheduled_at = None if run == MANUAL else to_datetime(run)
+        context = RunContext(key, scheduled_at, trigger, self.instance, held, missed)
+        new = Run(entry.job, context, held, timeout / 1000 if timeout else None, lateness, self._wake)
+        entry.runs += 1
+        self._runs[token] = (entry, new)
+        if self._inline:
+            self._runner.execute(new)
+            self._hear_keeper()
+        else:
+            self._workers.submit(partial(self._runner.execute, new))
+
+    def _watch_runs(self) -> None:
+        now = self._clock.monotonic()
+        for _, run in list(self._runs.values()):
+            if run.expires is not None and run.expires <= now:
+                self._runner.expire(run)
+                self._tell(partial(self._runner.report_timeout, run))
+
+    def _notice_full(self, room: int) -> None:
+        """Warn once when jobs wait for a worker, and name those who have them."""
+        if room > 0 or not self._agenda.ready:
+            self._full_since, self._full_told = None, False
+            return
+        now = self._clock.monotonic()
+        self._full_since = self._full_since or now
+        if now - self._full_since > LONGEST_WAIT and not self._full_told:
+            self._full_told = True
+            running = ", ".join(sorted({entry.job.key for entry, _ in self._runs.values()}))
+            text = "All %d workers are busy and %d jobs wait for one. Running: %s."
+            waiting = len(self._agenda.ready)
+            logger.warning(text, self._workers.size, waiting, running, extra={"instance": self.instance})
+
+    # What the keeper of leases finds out, in its thread; acted upon in the loop's.
+
+    def lease_lost(self, held: HeldLease, left: int | None) -> None:
+        """See Listener."""
+        self._inbox.put(partial(self._lost, held, left))
+
+    def lease_released(self, held: HeldLease, result: ReleaseResult) -> None:
+        """See Listener."""
+        self._inbox.put(partial(self._released, held, result))
+
+    def store_failed(self, phase: Phase, error: BackendError, leases: Sequence[Lease]) -> None:
+        """See Listener."""
+        self._inbox.put(partial(self._upkeep_failed, phase, error, leases))
+
+    def lease_failed(self, phase: Phase, error: BackendError, lease: Lease) -> None:
+        """See Listener."""
+        self._inbox.put(partial(self._lease_failed, phase, error, lease))
+
+    def store_answered(self, phase: Phase) -> None:
+        """See Listener."""
+        if self._outage.is_failing("upkeep"):
+            self._inbox.put(partial(self._answered, "upkeep"))
+
+    def heart_beaten(self, heartbeat: Heartbeat, sent: float, received: float) -> None:
+        """See Listener."""
+        self._inbox.put(partial(self._heard, heartbeat, sent, received))
+
+    def _lost(self, held: HeldLease, left: int | None) -> None:
+        if held.lease.token not in self._runs:
+            return
+        entry, run = self._runs[held.lease.token]
+        if left:
+            self._agenda.look_in(entry, left)
+        if not held.ended:
+            run.cancel()
+            self._reports.lost(entry.job, run.context)
+            error = LeaseLost(f"The lease of {entry.job.key} (fencing token {held.lease.fence}) is lost.")
+            self._report_error(error, "renew", entry, run.context.scheduled_at)
+
+    def _released(self, held: HeldLease, result: ReleaseResult) -> None:
+        entry, _ = self._runs.pop(held.lease.token)
+        entry.runs -= 1
+        entry.failing = False
+        if not result.ok:
+            text = "%s: its lease was no longer there when it was released."
+            logger.warning(text, entry.job.key, extra={"job": entry.job.key, "instance": self.instance})
+            if result.left:
+                self._agenda.look_in(entry, result.left)
+        if result.held is not None:
+            count, newest = count_occurrences(entry.schedule, *result.held)
+            if newest is not None:
+                self._reports.skipped(entry.job, newest, "held", self.instance, count)
+
+    def _heard(self, heartbeat: Heartbeat, sent: float, received: float) -> None:
+        self._learn(heartbeat.now, sent, received)
+        self._requests |= heartbeat.requests
+        if self._beaten and not heartbeat.known:
+            logger.warning(
+                "The lock store has lost its data, or has not heard of us for long: all jobs are declared again."
+            )
+            self._undeclared = list(self._agenda.entries.values())
+        self._beaten = True
+
+    def _learn(self, now: int, sent: float, received: float) -> None:
+        self._called_at = received
+        moved = self._store.learn(now, sent, received)
+        if moved < -1.0:
+            logger.warning("The lock store's clock went back by %.1f s: jobs rest until it has caught up.", -moved)
+        ahead = self._store.ahead()
+        if abs(ahead) > 1.0 and not self._ahead_told:
+            self._ahead_told = True
+            text = "This machine's clock is %.1f s %s the lock store's, by which the jobs run."
+            logger.warning(text, abs(ahead), "ahead of" if ahead > 0 else "behind")
+
+    # Failures of the store.
+
+    def _claims_failed(self, error: BackendError, entry: Entry) -> None:
+        self._back_off()
+        self._failed("claims", "acquire", error)
+        if self._outage.is_first("acquire"):
+            self._report_error(error, "acquire", entry, _asked_instant(entry))
+
+    def _upkeep_failed(self, phase: Phase, error: BackendError, leases: Sequence[Lease]) -> None:
+        self._failed("upkeep", phase, error)
+        if leases and self._outage.is_first(phase):
+            self._lease_error(phase, error, leases[0])
+
+    def _lease_error(self, phase: Phase, error: BackendError, lease: Lease) -> None:
+        if lease.token in self._runs:
+            entry, run = self._runs[lease.token]
+            self._report_error(error, phase, entry, run.context.scheduled_at)
+
+    def _lease_failed(self, phase: Phase, error: BackendError, lease: Lease) -> None:
+        """Note that the store could not work on one lease: told once, until it can."""
+        if lease.token in self._runs:
+            entry, run = self._runs[lease.token]
+            self._told_once(phase, error, entry, run.context.scheduled_at)
+
+    def _entry_failed(self, error: BackendError, entry: Entry) -> None:
+        """Note that the store could not work on one job: told once, and tried again."""
+        self._agenda.again_in(entry, LONGEST_WAIT)
+        self._told_once("acquire", error, entry, _asked_instant(entry))
+
+    def _told_once(self, phase: Phase, error: BackendError, entry: Entry, scheduled_at: datetime | None) -> None:
+        if not entry.failing:
+            entry.failing = True
+            extra = {"job": entry.job.key, "scheduled_at": scheduled_at, "instance": self.instance}
+            logger.error("%s: the lock store failed on this job alone: %s", entry.job.key, error, extra=extra)
+            self._report_error(error, phase, entry, scheduled_at)
+
+    def _report_error(self, error: Exception, phase: Phase, entry: Entry, scheduled_at: datetime | None) -> None:
+        self._tell(partial(self._errors.report, error, phase, entry.job, scheduled_at))
+
+    def _failed(self, part: str, phase: str, error: BackendError) -> None:
+        if self._outage.failed(part, phase):
+            logger.error("The lock store failed, and nothing starts until it is back: %s", error)
+
+    def _answered(self, part: str) -> None:
+        if part == "claims":
+            self._retry, self._retry_at = FIRST_RETRY, 0.0
+        lasted = self._outage.answered(part)
+        if lasted is not None:
+            logger.warning("The lock store is back after %.1f s.", lasted)
+            self._up_since = self._store.now()
+            self._agenda.start_over()
+
+    def _back_off(self) -> float:
+        wait, self._retry = self._retry, min(LAST_RETRY, self._retry * 2)
+        self._retry_at = self._clock.monotonic() + wait
+        return wait
+
+
+def _asked_instant(entry: Entry) -> datetime | None:
+    return None if entry.question is None else to_datetime(entry.question.occurrence)
+
+
+def _with_fresh_connections(call: Callable[[], object]) -> None:
+    close_old_connections()
+    try:
+        call()
+    finally:
+        close_old_connections()
+
+
+def _nothing() -> None:
+    """Wake the loop."""

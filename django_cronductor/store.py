@@ -1,0 +1,81 @@
+"""The lock store as one replica sees it: what time it is there, and whether it answers."""
+
+from __future__ import annotations
+
+from django_cronductor.clock import Clock
+
+
+class StoreClock:
+    """
+    The store's time: this machine's monotonic clock plus an offset learned from every reply.
+
+    Not the wall clock: however wrong that is, or how often it is set, nothing here changes.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset: float | None = None
+
+    def learn(self, now: int, sent: float, received: float) -> float:
+        """
+        Learn from a reply: `now` (milliseconds) was true at some moment between the two on the monotonic clock.
+
+        Returns by how many seconds the store's clock has moved against what was known of it.
+        """
+        low, high = now / 1000 - received, (now + 1) / 1000 - sent
+        if self._offset is None:
+            self._offset = low
+            return 0.0
+        before, self._offset = self._offset, min(max(self._offset, low), high)
+        return self._offset - before
+
+    def now(self) -> int:
+        """Return the store's time in milliseconds since the epoch."""
+        return int((self._clock.monotonic() + (self._offset or 0.0)) * 1000)
+
+    def until(self, instant: int) -> float:
+        """Return the seconds until an instant given in milliseconds since the epoch."""
+        return instant / 1000 - (self._offset or 0.0) - self._clock.monotonic()
+
+    def ahead(self) -> float:
+        """Return by how many seconds this machine's wall clock is ahead of the store's."""
+        return self._clock.time() - self._clock.monotonic() - (self._offset or 0.0)
+
+
+class Outage:
+    """
+    Tells the first failure of an outage from those that follow.
+
+    `part` is one of the two connections, claims or upkeep; an outage ends when neither fails.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failing: set[str] = set()
+        self._phases: dict[str, int] = {}
+        self._since = 0.0
+
+    def failed(self, part: str, phase: str) -> bool:
+        """Note a failure of a call in a phase; tell whether an outage begins with it."""
+        begins = not self._failing
+        if begins:
+            self._since = self._clock.monotonic()
+            self._phases.clear()
+        self._failing.add(part)
+        self._phases[phase] = self._phases.get(phase, 0) + 1
+        return begins
+
+    def is_first(self, phase: str) -> bool:
+        """Tell whether the last failure of that phase is the first one in this outage."""
+        return self._phases.get(phase) == 1
+
+    def is_failing(self, part: str) -> bool:
+        """Tell whether the last call of that part failed. Any thread may ask."""
+        return part in self._failing
+
+    def answered(self, part: str) -> float | None:
+        """Note an answer; return how many seconds the outage lasted if it ends with it."""
+        if part not in self._failing:
+            return None
+        self._failing.discard(part)
+        return None if self._failing else self._clock.monotonic() - self._since

@@ -1,0 +1,73 @@
+"""Our own worker threads: an executor's would hold the exit of the process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from django_cronductor.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+RECENT = 0.02
+"""Seconds for which a finished call counts as recent."""
+
+
+class WorkerPool:
+    """Daemon threads, started as they are needed, that call what is submitted in the order it came."""
+
+    def __init__(self, size: int, name: str, clock: Clock, on_end: Callable[[], object] | None = None) -> None:
+        self.size = size
+        self._on_end = on_end
+        self._name = name
+        self._clock = clock
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._finished: deque[float] = deque(maxlen=1000)
+        self._open = 0
+        self._changed = threading.Condition()
+
+    def submit(self, call: Callable[[], object]) -> None:
+        """Call it in one of the threads, now or as soon as one is free."""
+        with self._changed:
+            self._open += 1
+            if len(self._threads) < min(self._open, self.size):
+                thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        self._calls.put(call)
+
+    @property
+    def room(self) -> int:
+        """Return how many calls can start soon: on free threads, and on those that come free as fast as of late."""
+        earliest = self._clock.monotonic() - RECENT
+        with self._changed:
+            while self._finished and self._finished[0] < earliest:
+                self._finished.popleft()
+            return self.size + len(self._finished) - self._open
+
+    def wait_idle(self, timeout: float) -> bool:
+        """Wait until everything submitted has been called; tell whether it came to that within `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._open == 0, timeout)
+
+    def close(self) -> None:
+        """Let the threads end once they have called what was submitted."""
+        for _ in self._threads:
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException:  # Nothing that user code raises, SystemExit included, may cost a thread.
+                logger.exception("A call in a worker thread failed.")
+            with self._changed:
+                self._open -= 1
+                self._finished.append(self._clock.monotonic())
+                self._changed.notify_all()
+            if self._on_end is not None:
+                self._on_end()
