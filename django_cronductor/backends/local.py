@@ -287,7 +287,7 @@ class LocalBackend(LockBackend):
 
     def _renew_lock(self, lease: Lease, now: int) -> RenewResult:
         there = self.store.plain_lock(lease.key, now)
-        if there is None and self.store.fence <= lease.fence:
+        if there is None and self.store.fence < lease.fence:
             self.store.fence = lease.fence
             there = self.store.locks[lease.key] = PlainLock(lease, 0)
         if there is None or there.lease.token != lease.token:
@@ -325,10 +325,7 @@ class LocalBackend(LockBackend):
         there = self.store.plain_lock(lease.key, now)
         if there and there.lease.token != lease.token:
             return ReleaseResult(False, there.expires - now)
-        if there:
-            del self.store.locks[lease.key]
-            # A renewal that arrives after this cannot write the lock back.
-            self.store.fence += 1
+        self.store.locks.pop(lease.key, None)
         return ReleaseResult(True)
 
     def states(self, keys: Sequence[str]) -> Reply[JobState]:

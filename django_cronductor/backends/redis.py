@@ -190,8 +190,7 @@ class RedisBackend(LockBackend):
 
     def forget(self, key: str) -> None:
         """Delete the job's hash and its request."""
-        self._call(lambda: self._claims.delete(self._job(key)))
-        self._call(lambda: self._claims.srem(self._requests, key))
+        self._call(lambda: self._claims.pipeline().delete(self._job(key)).srem(self._requests, key).execute())
 
     def request_run(self, key: str) -> bool:
         """Ask the replicas to run the job now."""

@@ -4,7 +4,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local lock = redis.call('HMGET', KEYS[1], 'token', 'fence', 'holder')
 local fence = tonumber(lock[2])
 if lock[1] and lock[1] ~= ARGV[1] then
-  return {now, 0, lock[3], math.max(0, redis.call('PTTL', KEYS[1]))}
+  return {now, 0, lock[3], redis.call('PTTL', KEYS[1])}
 end
 if not lock[1] then
   -- Never below the clock: fences rise even if the store lost its data.

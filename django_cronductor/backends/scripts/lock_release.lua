@@ -6,7 +6,7 @@ for i, key in ipairs(KEYS) do
   local failure = type(there) == 'table' and there.err
   local ours = not there or there == ARGV[i]
   if there and ours then redis.call('DEL', key) end
-  local left = not ours and math.max(0, redis.call('PTTL', key)) or nil
+  local left = not ours and redis.call('PTTL', key) or nil
   replies[i] = cjson.encode(failure and {error = failure} or {ok = ours, left = left})
 end
 return {time[1] * 1000 + math.floor(time[2] / 1000), replies}

@@ -5,7 +5,7 @@ return each(5, function(job, token, ttl, rest, holder, lifetime)
   cut(job, tonumber(rest))
   if job.asked == token then return replay(job, token, ttl) end
   if resting(job) or live(job) then return {verdict = 'busy'} end
-  local fresh = job.since and job.requested and now - job.requested <= tonumber(lifetime)
+  local fresh = job.requested and now - job.requested <= tonumber(lifetime)
   job.requested = nil
   redis.call('SREM', requests, member)
   if not fresh then return {verdict = 'none'} end

@@ -1,0 +1,129 @@
+"""What the backend tests share: each backend with the hooks that the conformance suites ask for."""
+
+from __future__ import annotations
+
+import uuid
+from functools import cache
+from typing import Any, ClassVar
+
+import redis
+from django.conf import settings
+from django.test import override_settings
+
+from django_cronductor.backends.local import LocalBackend, Store
+from django_cronductor.backends.redis import RedisBackend, script_source
+from django_cronductor.testing.clock import ManualClock
+from django_cronductor.testing.conformance import BackendHarness
+
+NOON = 1_767_614_400_000
+"""When the tests' clocks start: 2026-01-05, 12:00 UTC."""
+
+
+def new_prefix() -> str:
+    """Return a prefix that no other test uses."""
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@cache
+def client_for(url: str) -> redis.Redis:
+    """Return a client for looking at what is stored, and for spoiling it."""
+    return redis.Redis.from_url(url, decode_responses=True)
+
+
+def delete_under(client: redis.Redis, base: str, *, but: str = "") -> None:
+    """Delete the keys that begin with `base`, as a flush would, except one."""
+    if keys := [key for key in client.scan_iter(match=f"{base}:*", count=1000) if key != but]:
+        client.delete(*keys)
+
+
+class LocalCase(BackendHarness):
+    """The single-instance backend on a clock of its own."""
+
+    def make_backend(self) -> LocalBackend:
+        self.clock = ManualClock(NOON / 1000)
+        return LocalBackend(prefix=new_prefix(), clock=self.clock)
+
+    def lose(self, backend: Any) -> None:
+        for name in ("jobs", "locks", "instances"):
+            getattr(backend.store, name).clear()
+        backend.store.fence = Store().fence
+
+    def advance(self, milliseconds: int) -> None:
+        self.clock.advance(milliseconds / 1000)
+
+    def set_clock(self, now: int) -> None:
+        self.clock.set_time(now / 1000)
+
+
+class RedisCase(BackendHarness):
+    """The Redis backend on the run's server, by that server's own clock."""
+
+    CACHE: ClassVar[dict[str, Any]] = {}
+    """What the cache's settings have besides the location."""
+
+    backend: RedisBackend
+
+    def setup_method(self) -> None:
+        location = settings.CACHES["locks"]["LOCATION"]
+        cache_settings = {**settings.CACHES["locks"], **self.CACHE}
+        self.client = client_for(location)
+        self.override = override_settings(CACHES={**settings.CACHES, "locks": cache_settings})
+        self.override.enable()
+        super().setup_method()
+
+    def teardown_method(self) -> None:
+        super().teardown_method()
+        self.override.disable()
+
+    def make_backend(self) -> RedisBackend:
+        return RedisBackend(cache="locks", prefix=new_prefix())
+
+    def lose(self, backend: Any) -> None:
+        delete_under(self.client, backend._base)
+
+    def damage(self, key: str) -> None:
+        for name in (self.backend._job(key), self.backend._lock(key)):
+            self.client.delete(name)
+            self.client.lpush(name, "not a hash")
+
+
+class ClockedRedisBackend(RedisBackend):
+    """The Redis backend with the server's clock replaced by a key, which the test writes."""
+
+    @property
+    def clock_key(self) -> str:
+        return f"{self._base}:clock"
+
+    def _source(self, name: str) -> str:
+        ours = f"redis.call('HMGET', '{self.clock_key}', 'seconds', 'microseconds')"
+        return script_source(name).replace("redis.call('TIME')", ours)
+
+    def time(self) -> int:
+        seconds, microseconds = self._call(lambda: self._claims.hmget(self.clock_key, "seconds", "microseconds"))
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+class ClockedRedisCase(RedisCase):
+    """The Redis backend with a clock that the test moves."""
+
+    backend: ClockedRedisBackend
+
+    def make_backend(self) -> ClockedRedisBackend:
+        self.backend = ClockedRedisBackend(cache="locks", prefix=new_prefix())
+        self.set_clock(NOON)
+        return self.backend
+
+    def lose(self, backend: Any) -> None:
+        delete_under(self.client, backend._base, but=backend.clock_key)
+
+    def set_clock(self, now: int) -> None:
+        # Nearly a millisecond more: the scripts round down.
+        clock = {"seconds": now // 1000, "microseconds": now % 1000 * 1000 + 999}
+        self.client.hset(self.backend.clock_key, mapping=clock)
+        self.clock = now
+
+    def advance(self, milliseconds: int) -> None:
+        self.set_clock(self.clock + milliseconds)
+        # Plain locks end by the server's own clock: bring that forward, too.
+        for key in self.client.scan_iter(match=f"{self.backend._base}:lock:*", count=1000):
+            self.client.pexpire(key, self.client.pttl(key) - milliseconds)
