@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import inspect
+from inspect import Parameter
 from pathlib import Path
 
 import pytest
+from django.core.management.base import BaseCommand
+from django.dispatch import Signal
 from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.utils import Reporter
 
-from django_cronductor import conf
+from django_cronductor import conf, cron, signals
+from django_cronductor.management.commands import runcron
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,12 +40,16 @@ def parse(path: Path) -> nodes.document:
     )
 
 
+def rows(name: str) -> list[list[str]]:
+    """Return the table of that class, without its header."""
+    [table] = [node for node in parse(ROOT / "README.rst").findall(nodes.table) if name in node["classes"]]
+    [body] = table.findall(nodes.tbody)
+    return [[entry.astext() for entry in row.children] for row in body.children]
+
+
 def settings_rows() -> dict[str, str]:
     """Return the settings table: key to default."""
-    [table] = [node for node in parse(ROOT / "README.rst").findall(nodes.table) if "settings" in node["classes"]]
-    [body] = table.findall(nodes.tbody)
-    rows = [[entry.astext() for entry in row.children] for row in body.children]
-    return {key: default for key, default, _ in rows}
+    return {key: default for key, default, _ in rows("settings")}
 
 
 @pytest.mark.parametrize("name", ["README.rst", "CHANGELOG.rst", "CONTRIBUTING.rst", "testproject/README.rst"])
@@ -58,6 +67,31 @@ def test_settings_table_gives_the_default(key: str) -> None:
     field = conf.SETTINGS[key].field
     default = NO_DEFAULT_HERE[key] if key in NO_DEFAULT_HERE else getattr(conf.Config(), field)
     assert documented == (default / 1000 if field.endswith("_ms") else default)
+
+
+def test_options_table_lists_exactly_the_options() -> None:
+    options = [
+        name
+        for name, parameter in inspect.signature(cron).parameters.items()
+        if parameter.kind is Parameter.KEYWORD_ONLY
+    ]
+    assert [option for option, _ in rows("options")] == options
+
+
+def test_signals_are_named() -> None:
+    defined = {name for name, value in vars(signals).items() if isinstance(value, Signal)}
+    literals = {node.astext() for node in parse(ROOT / "README.rst").findall(nodes.literal)}
+    assert defined
+    assert defined - literals == set()
+
+
+def test_options_of_runcron_are_named() -> None:
+    parser = runcron.Command().create_parser("manage.py", "runcron")
+    general = {option for action in BaseCommand().create_parser("", "")._actions for option in action.option_strings}
+    own = {option for action in parser._actions for option in action.option_strings} - general
+    text = (ROOT / "README.rst").read_text()
+    assert own
+    assert [option for option in sorted(own) if option not in text] == []
 
 
 def test_the_two_commands_stand_alone_in_literal_blocks() -> None:
