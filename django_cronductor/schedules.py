@@ -412,11 +412,11 @@ def _warnings(expression: str, pattern: _Pattern) -> Iterator[str]:
 
 _HOUR = 3600
 _CORRECTION = 3 * _HOUR  # a jump this long corrects the clock: nothing is made up for it
-_FAR = 30 * _HOUR  # more than any two offsets of a zone differ
-# zoneinfo tells offsets but no transitions: they are sought block by block, looking ahead so that a day is seen whole.
-# Both together are less than the shortest period on record, four days: at most one transition lies there.
-_BLOCK = 48 * _HOUR
-_AHEAD = 36 * _HOUR
+_FAR = 26 * _HOUR  # more than any two offsets of a zone differ
+# zoneinfo tells offsets but no transitions: they are sought block by block, looking back as far as a fold reaches and
+# ahead so that a day is seen whole. All that is less than the shortest period on record, so one transition at most.
+_BLOCK = 36 * _HOUR
+_AHEAD = 30 * _HOUR
 _PLAIN = 1 << 34  # the year 2514: until then every system converts a timestamp
 
 
@@ -439,21 +439,29 @@ def _offset(zone: ZoneInfo, instant: int) -> int:
 
 @lru_cache(maxsize=16384)
 def _periods(zone: ZoneInfo, block: int) -> tuple[_Period, ...]:
-    """Return the periods of a block and what follows, cut at its ends."""
+    """Return the one or two periods of a block and what follows, cut at the block's start."""
     start = block * _BLOCK
     end = start + _BLOCK + _AHEAD
-    before, offset, after = (_offset(zone, at) for at in (start - 1, start, end - 1))
-    if after == offset:
-        return (_Period(start, end, offset, _opening(start, before, offset)),)
-    change = start + bisect_left(range(start, end), True, key=lambda at: _offset(zone, at) != offset)
-    return (
-        _Period(start, change, offset, _opening(start, before, offset)),
-        _Period(change, end, after, _opening(change, offset, after)),
-    )
+    before, offset, after = (_offset(zone, at) for at in (start - _FAR, start, end))
+    if before == offset == after:
+        return (_Period(start, end, offset, start + offset),)
+    if after == offset:  # a gap right at the start, or a fold that may reach past it
+        change = _change(zone, start - _FAR, start)
+        opens = _opening(change, before, offset)
+        return (_Period(start, end, offset, opens if change == start else max(opens, start + offset)),)
+    change = _change(zone, start, end)
+    return _Period(start, change, offset, start + offset), _Period(change, end, after, _opening(change, offset, after))
 
 
-def _opening(start: int, before: int, offset: int) -> int:
-    return start + (offset if offset - before >= _CORRECTION else before)
+def _change(zone: ZoneInfo, start: int, end: int) -> int:
+    """Return when the offset changes, later than `start` and not later than `end`."""
+    offset = _offset(zone, start)
+    return start + bisect_left(range(start, end), True, key=lambda at: _offset(zone, at) != offset)
+
+
+def _opening(change: int, before: int, offset: int) -> int:
+    """Return the wall second from which fixed-time jobs are due after a change."""
+    return change + (offset if offset - before >= _CORRECTION else before)
 
 
 _ALWAYS = _Period(_FIRST - 1, _LAST + 1, 0, _FIRST - 1)
