@@ -619,14 +619,16 @@ class Schedule:
         while at >= _FIRST:
             period = _period(zone, at)
             start, _, offset, opens = period
-            wall = nearest(at + offset, -1)
+            highest = at + offset
+            wall = nearest(highest, -1)
             if wall is None:
                 return None
             found = wall - offset
             if wall >= (opens if fixed else start + offset):
                 self._remember(wall, period)
                 return found if found > start else start
-            at = min(start - 1, found + _FAR) if fixed or at - start > _FAR else start - 1
+            # Before this period no wall showed `opens` yet: if we looked down from there, nothing since `wall` is missed.
+            at = min(start - 1, found + _FAR) if highest >= opens else start - 1
         return None
 
     def _remember(self, wall: int, period: _Period) -> None:
