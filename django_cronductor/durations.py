@@ -19,13 +19,15 @@ def milliseconds(value: object, name: str, *, zero: bool = False) -> int:
     `name` is what the user called it ("ttl of job shop.sync"). Raises ConfigurationError unless it lies between one
     millisecond (or, with `zero`, nothing at all) and 366 days.
     """
+    longest = LONGEST.total_seconds()
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = float(value) if abs(value) < LONGEST.total_seconds() * 2 else math.copysign(math.inf, value)
+        # Within bounds that float and round can handle; "not a number" stays what it is in this order.
+        seconds = float(max(min(value, 2 * longest), -2 * longest))
     else:
         raise ConfigurationError(f"{name} must be a number of seconds or a timedelta, not {value!r}.")
-    if math.isnan(seconds) or seconds > LONGEST.total_seconds():
+    if math.isnan(seconds) or seconds > longest:
         raise ConfigurationError(f"{name} must be at most {LONGEST.days} days, not {value!r}.")
     result = round(seconds * 1000)
     if result < 0 or (result == 0 and not (zero and seconds == 0)):
