@@ -24,6 +24,12 @@ RUN_THE_TEST_PROJECT = (
 )
 RUN_THE_TESTS = 'python -m pip install -e ".[test]" && python runtests.py'
 
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.rst", "docs/**/*.rst", "testproject/*.rst")
+    for path in ROOT.glob(pattern)
+)
+
 NO_DEFAULT_HERE = {"TIMEZONE": None}  # settings.TIME_ZONE takes its place when the settings are read
 
 
@@ -52,7 +58,7 @@ def settings_rows() -> dict[str, str]:
     return {key: default for key, default, _ in rows("settings")}
 
 
-@pytest.mark.parametrize("name", ["README.rst", "CHANGELOG.rst", "CONTRIBUTING.rst", "testproject/README.rst"])
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_document_parses_without_a_message(name: str) -> None:
     assert parse(ROOT / name).astext()
 
