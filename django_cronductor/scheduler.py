@@ -347,7 +347,8 @@ class Scheduler:
         while self._agenda.ready and not self._stopping and self._clock.monotonic() >= self._retry_at:
             batch = self._batch()
             if not batch or not self._claim(batch):
-                return
+                break
+        self._notice_full()
 
     def _batch(self) -> dict[Entry, Claim]:
         """Choose whom to ask about: no more than can start soon, and those whose answer needs no worker."""
@@ -367,7 +368,6 @@ class Scheduler:
                 batch[entry] = question
         if room <= 0 and scan:
             self._scan_at = moment + LONGEST_WAIT  # All of a long queue is looked through once a second, not each time.
-        self._notice_full(room)
         return batch
 
     def _needs_no_worker(self, entry: Entry, question: Claim) -> bool:
@@ -483,9 +483,9 @@ class Scheduler:
                 self._runner.expire(run)
                 self._tell(partial(self._runner.report_timeout, run))
 
-    def _notice_full(self, room: int) -> None:
+    def _notice_full(self) -> None:
         """Warn once when jobs wait for a worker, and name those who have them."""
-        if room > 0 or not self._agenda.ready:
+        if not self._agenda.ready or self._inline or self._workers.room > 0:
             self._full_since, self._full_told = None, False
             return
         now = self._clock.monotonic()
