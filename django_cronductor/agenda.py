@@ -27,6 +27,8 @@ class Entry:
     generation: int
     since: int = 0
     """The instant of its declaration in the store; 0: not declared yet."""
+    floor: int = 0
+    """The instant since which it is started here: what was due before that is not made up."""
     asked: int = 0
     """The newest occurrence that was answered."""
     question: Claim | None = None
@@ -55,6 +57,10 @@ class Entry:
         if not self.since:
             return Seeds()
         return Seeds(occurrence=self.asked if self.asked > self.since else None, since=self.since)
+
+    def start_over(self) -> None:
+        """Forget what was answered: the newest occurrence due is asked about, decided or not."""
+        self.asked = max(self.since, self.floor)
 
 
 class Agenda:
@@ -92,8 +98,8 @@ class Agenda:
                 fresh.append(self.entries[key])
             elif entry.generation != job.generation:
                 entry.generation = job.generation
-                # What was due while the job was stopped is not made up.
-                entry.asked = max(entry.asked, self._store.now())
+                entry.floor = self._store.now()
+                entry.asked = max(entry.asked, entry.floor)
                 self.plan(entry)
         return fresh
 
@@ -111,7 +117,7 @@ class Agenda:
     def start_over(self) -> None:
         """Ask about the newest occurrence of every job, decided or not: it may show a dead run."""
         for entry in self.entries.values():
-            entry.asked = entry.since
+            entry.start_over()
             self.ready[entry] = None
 
     def gather(self) -> None:

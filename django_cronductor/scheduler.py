@@ -401,7 +401,7 @@ class Scheduler:
             return
         entry.question, entry.look_at = None, None
         if answer.verdict == "early":
-            entry.asked = entry.since
+            entry.start_over()
             self._agenda.again_in(entry, min(answer.left, 3 * renewal_period(entry.ttl)) / 1000)
             return
         entry.asked = question.occurrence
