@@ -103,7 +103,8 @@ class Agenda:
                 self.plan(entry)
         return fresh
 
-    def _new(self, job: Job) -> Entry:
+    def lengths(self, job: Job) -> tuple[int, int]:
+        """Return the ttl and the grace of a job. Raises ConfigurationError if they do not go together."""
         ttl = job.ttl_ms or self._ttl
         grace = job.grace_ms or max(self._grace, ttl)
         if grace < ttl:
@@ -111,6 +112,10 @@ class Agenda:
                 f"Job {job.key} ({job.declared_at}): its grace ({grace / 1000:g} s) is shorter than its ttl "
                 f"({ttl / 1000:g} s), so that the occurrence after a crash could never start. Make the grace longer."
             )
+        return ttl, grace
+
+    def _new(self, job: Job) -> Entry:
+        ttl, grace = self.lengths(job)
         self._numbers += 1
         return Entry(job, job.schedule(self._timezone), ttl, grace, self._numbers, job.generation)
 

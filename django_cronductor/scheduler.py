@@ -29,7 +29,7 @@ from django_cronductor.backends.base import (
     renewal_period,
 )
 from django_cronductor.clock import Clock, SystemClock
-from django_cronductor.exceptions import BackendError, BackendRefused, LeaseLost
+from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, LeaseLost
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper
 from django_cronductor.reports import Reports, count_occurrences, to_datetime
@@ -105,6 +105,7 @@ class Scheduler:
         self._runs: dict[str, tuple[Entry, Run]] = {}
         self._undeclared: list[Entry] = []
         self._requests: set[str] = set()
+        self._refused: set[Job] = set()
         self._version: int | None = None
         self._connected = False
         self._stopping = False
@@ -304,13 +305,26 @@ class Scheduler:
         """Follow the registry: jobs that came, went, were stopped or started."""
         if self.registry.version == self._version:
             return
-        self._version = self.registry.version
-        self._undeclared += self._agenda.follow(job for job in self.registry if self._is_wanted(job))
+        starting, self._version = self._version is None, self.registry.version
+        wanted = [job for job in self.registry if self._is_wanted(job) and (starting or self._fits(job))]
+        self._undeclared += self._agenda.follow(wanted)
         shortest = min((entry.ttl for entry in self._agenda.entries.values()), default=self._default_ttl)
         self.backend.timeout = min(self.backend.timeout, shortest / 3000)
 
     def _is_wanted(self, job: Job) -> bool:
         return job.key not in self._exclude and (not self._only or job.key in self._only)
+
+    def _fits(self, job: Job) -> bool:
+        """Tell whether a job that was declared while the loop runs can be taken in; one that cannot must not end it."""
+        if job in self._refused:
+            return False
+        try:
+            self._agenda.lengths(job)
+        except ConfigurationError as error:
+            self._refused.add(job)
+            logger.error("Not run here: %s", error, extra={"job": job.key, "instance": self.instance})
+            return False
+        return True
 
     def _declare_again(self) -> None:
         entries, self._undeclared = [entry for entry in self._undeclared if not entry.gone], []
