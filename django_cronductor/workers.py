@@ -35,9 +35,7 @@ class WorkerPool:
         with self._changed:
             self._open += 1
             if len(self._threads) < min(self._open, self.size):
-                thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._start_thread()
         self._calls.put(call)
 
     @property
@@ -58,6 +56,18 @@ class WorkerPool:
         """Let the threads end once they have called what was submitted."""
         for _ in self._threads:
             self._calls.put(None)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # The system has no more threads to give.
+            if not self._threads:
+                self._open -= 1
+                raise
+            logger.warning("%d threads have to do the work of %d: %s.", len(self._threads), self.size, error)
+        else:
+            self._threads.append(thread)
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
