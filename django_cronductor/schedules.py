@@ -102,18 +102,15 @@ def _read_field(kind: _Kind, text: str) -> _Field:
         text = "*"
     values: set[int] = set()
     special, lone_steps = [], []
-    try:
-        for term in text.split(","):
-            found = _read_date(term) if kind is _DATE else _read_weekday(term) if kind is _WEEKDAY else None
-            if found:
-                special.append(found)
-                continue
-            members, step = _read_term(kind, term)
-            values.update(members)
-            if step > 1 and len(members) == 1:
-                lone_steps.append((term, members[0]))
-    except _Unreadable as error:
-        raise _Unreadable(f'the {kind.name} field "{_shorten(text)}" is wrong: {error}') from None
+    for term in text.split(","):
+        found = _read_date(term) if kind is _DATE else _read_weekday(term) if kind is _WEEKDAY else None
+        if found:
+            special.append(found)
+            continue
+        members, step = _read_term(kind, term)
+        values.update(members)
+        if step > 1 and len(members) == 1:
+            lone_steps.append((term, members[0]))
     return _Field(text, tuple(sorted(values)), tuple(special), tuple(lone_steps))
 
 
@@ -174,16 +171,17 @@ def _resolve_hash(kind: _Kind, text: str, key: str | None) -> str:
     """Return what a field that begins with H stands for, for the job of that key."""
     match = _HASH.fullmatch(text)
     if match is None:
-        raise _Unreadable(f'the {kind.name} field "{_shorten(text)}" is wrong: {_why_unreadable(kind, "H")}')
+        raise _Unreadable(_why_unreadable(kind, "H"))
     if key is None:
         raise _Unreadable("H is hashed by the job's key, and there is none; give a key, or a number")
-    # A day-of-month that every month has.
-    low, high = kind.low, 28 if kind is _DATE else kind.low + kind.cycle - 1
+    low, high = kind.low, kind.low + kind.cycle - 1
+    if kind is _DATE:
+        high = 28  # so that every month has the day
     if match[1]:
         low, high = kind.number(match[1]), kind.number(match[2])
     step = int(match[3] or 1)
     if low > high or step == 0:
-        raise _Unreadable(f'the {kind.name} field "{text}" is wrong: its range ends before it begins, or its step is 0')
+        raise _Unreadable("its range ends before it begins, or its step is 0")
     if not match[3]:
         return str(_draw(kind, low, high, key))
     return f"{_draw(kind, low, min(high, low + step - 1), key)}-{high}/{step}"
@@ -377,18 +375,20 @@ def _split(expression: object) -> list[str]:
     return words
 
 
-@lru_cache(maxsize=1024)
-def _read_pattern(texts: tuple[str, ...]) -> _Pattern:
-    return _Pattern(tuple(_read_field(kind, text) for kind, text in zip(_KINDS, texts, strict=True)))
+def _read_place(kind: _Kind, text: str, key: str | None) -> _Field:
+    try:
+        return _read_field(kind, _resolve_hash(kind, text, key) if text.startswith("H") else text)
+    except _Unreadable as error:
+        raise _Unreadable(f'the {kind.name} field "{_shorten(text)}" is wrong: {error}') from None
+
+
+_read_pattern = lru_cache(maxsize=1024)(_Pattern)
 
 
 def _read_expression(expression: str, key: str | None) -> _Pattern:
     try:
-        texts = [
-            _resolve_hash(kind, text, key) if text.startswith("H") else text
-            for kind, text in zip(_KINDS, _split(expression), strict=True)
-        ]
-        return _read_pattern(tuple(texts))
+        places = zip(_KINDS, _split(expression), strict=True)
+        return _read_pattern(tuple(_read_place(kind, text, key) for kind, text in places))
     except _Unreadable as error:
         raise ConfigurationError(f"The schedule {_shorten(repr(expression))} cannot be used: {error}.") from None
 
@@ -605,8 +605,8 @@ class Schedule:
                 return (found if found > start else start) if found <= _LAST else None
             ahead = _period(zone, found)
             if fixed or end - at > _FAR:
-                # Nothing from `searched` until `wall` means nothing under other offsets either, unless a fold brings
-                # back what was before `searched`.
+                # Nothing from `searched` until `wall` is nothing under other offsets either, if no fold brings back
+                # what was before `searched`.
                 end = max(end, ahead.start if ahead.opens <= wall else found - _FAR)
             at = end
             period = ahead if ahead.start == at else _period(zone, at)
@@ -627,7 +627,7 @@ class Schedule:
             if wall >= (opens if fixed else start + offset):
                 self._remember(wall, period)
                 return found if found > start else start
-            # Before this period no wall showed `opens` yet: if we looked down from there, nothing since `wall` is missed.
+            # Before this period no clock showed `opens` yet: looking down from there missed nothing since `wall`.
             at = min(start - 1, found + _FAR) if highest >= opens else start - 1
         return None
 

@@ -179,7 +179,7 @@ def deviation(case: Case, rng: random.Random, ticks: int = 3000) -> str | None:
     found = schedule.next_after_ms(until * 1000 - 1000)
     if found is None:
         return "no next occurrence"
-    first = simulate(oracle, zone, found // 1000 - 600, 1300)[0]
+    first = simulate(oracle, zone, found // 1000 - 60, 70)[0]
     return None if found // 1000 in first else f"extra, far: {wall_at(found // 1000, zone)} ({found})"
 
 
