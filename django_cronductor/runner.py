@@ -133,6 +133,7 @@ class Run:
     def __post_init__(self) -> None:
         self.started: float | None = None
         self.timed_out = False
+        self.loss_told = False
         self.reported = False
         self._lock = threading.Lock()
         self._cancel: Callable[[], object] | None = None

@@ -544,15 +544,22 @@ class Scheduler:
         entry, run = self._runs[held.lease.token]
         if left:
             self._agenda.look_in(entry, left)
-        if not held.ended:
-            run.cancel()
-            self._reports.lost(entry.job, run.context)
-            error = LeaseLost(f"The lease of {entry.job.key} (fencing token {held.lease.fence}) is lost.")
-            self._report_error(error, "renew", entry, run.context.scheduled_at)
+        self._notice_loss(entry, run)
+
+    def _notice_loss(self, entry: Entry, run: Run) -> None:
+        """Tell of a loss, once; also where the handler saw it first and has ended. What is lost later is no loss."""
+        if not run.held.lost or run.loss_told:
+            return
+        run.loss_told = True
+        run.cancel()
+        self._reports.lost(entry.job, run.context)
+        error = LeaseLost(f"The lease of {entry.job.key} (fencing token {run.held.lease.fence}) is lost.")
+        self._report_error(error, "renew", entry, run.context.scheduled_at)
 
     def _released(self, held: HeldLease, result: ReleaseResult) -> None:
-        entry, _ = self._runs.pop(held.lease.token)
+        entry, run = self._runs.pop(held.lease.token)
         entry.runs -= 1
+        self._notice_loss(entry, run)
         entry.failing = False
         if not result.ok:
             text = "%s: its lease was no longer there when it was released."
