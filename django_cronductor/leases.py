@@ -76,7 +76,7 @@ class Listener(Protocol):
     """Who is told what the keeper finds out. Called in the keeper's thread: it must not wait."""
 
     def lease_lost(self, held: HeldLease, left: int | None) -> None:
-        """Hear that a lease is lost; `left` is what another's has left (milliseconds; None: not known)."""
+        """Hear, once, that a lease is lost; `left` is what another's has left (milliseconds; None: not known)."""
 
     def lease_released(self, held: HeldLease, result: ReleaseResult) -> None:
         """Hear the answer to a release."""
@@ -174,9 +174,9 @@ class LeaseKeeper:
                 wait = self.tick()
             except Exception:  # A fault of ours must not end renewals: everything depends on this thread.
                 logger.exception("A pass over the leases failed.")
-                wait = 1.0
+                wait = min((held.period for held in list(self._held.values())), default=1.0)
             with self._changed:
-                if not self._dirty:
+                if not self._dirty and not self._stopped:
                     self._changed.wait(wait)
 
     def tick(self) -> float:
@@ -195,7 +195,7 @@ class LeaseKeeper:
 
     def _until_next(self) -> float:
         moments = [held.renew_at for held in list(self._held.values())]
-        moments += [held.deadline for held in list(self._held.values()) if not held.told]
+        moments += [held.deadline for held in list(self._held.values()) if not held.told and not held.ended]
         if self._releases:
             moments.append(self._release_at)
         if self._instance is not None:
@@ -203,6 +203,7 @@ class LeaseKeeper:
         return max(0.0, min(moments, default=self._clock.monotonic() + 60.0) - self._clock.monotonic())
 
     def _send_releases(self) -> None:
+        self._release_at = self._clock.monotonic() + self._retry  # Whoever releases from here on sets it back.
         batch = list(self._releases.values())
         requests = [Release(held.lease, outcome) for held, outcome in batch]
         leases = [held.lease for held, _ in batch]
@@ -217,7 +218,10 @@ class LeaseKeeper:
                 self._releases.pop(held.lease.token, None)
                 self._held.pop(held.lease.token, None)
             self._listener.lease_released(held, answer)
-        self._release_at = self._clock.monotonic() + self._retry if failed else 0.0
+        if failed:
+            with self._changed:
+                if self._release_at:
+                    self._release_at = self._clock.monotonic() + self._retry
         self._retry = min(1.0, self._retry * 2) if failed else RETRY
 
     def _send_renewals(self, batch: list[HeldLease]) -> None:
@@ -249,12 +253,13 @@ class LeaseKeeper:
 
     def _notice_deadlines(self) -> None:
         for held in list(self._held.values()):
-            if held.lost and not held.told:
+            if held.lost:
                 self._tell(held, None)
 
     def _tell(self, held: HeldLease, left: int | None) -> None:
-        held.told = True
-        self._listener.lease_lost(held, left)
+        if not held.told:
+            held.told = True
+            self._listener.lease_lost(held, left)
 
     def _ask(self, phase: Phase, send: Callable[[], Reply[T]], leases: list[Lease]) -> Reply[T] | None:
         try:
