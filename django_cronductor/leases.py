@@ -76,7 +76,11 @@ class Listener(Protocol):
     """Who is told what the keeper finds out. Called in the keeper's thread: it must not wait."""
 
     def lease_lost(self, held: HeldLease, left: int | None) -> None:
-        """Hear, once, that a lease is lost; `left` is what another's has left (milliseconds; None: not known)."""
+        """
+        Hear that a lease is lost; `left` is what another's has left (milliseconds; None: not known).
+
+        Heard once; and once more, with `held.told` true, where the store says what is left only later.
+        """
 
     def lease_released(self, held: HeldLease, result: ReleaseResult) -> None:
         """Hear the answer to a release."""
@@ -257,9 +261,9 @@ class LeaseKeeper:
                 self._tell(held, None)
 
     def _tell(self, held: HeldLease, left: int | None) -> None:
-        if not held.told:
-            held.told = True
+        if not held.told or left is not None:
             self._listener.lease_lost(held, left)
+            held.told = True
 
     def _ask(self, phase: Phase, send: Callable[[], Reply[T]], leases: list[Lease]) -> Reply[T] | None:
         try:

@@ -382,16 +382,35 @@ class TestLosing:
         assert ears.of("lost") == [("lost", "a", None)]
         assert len(backend.renewed_at()) == 9
 
-    def test_a_loss_that_was_told_is_not_told_again_when_the_store_says_so_too(
-        self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend, ears: Ears
+    @pytest.mark.parametrize(("left", "more"), [(None, []), (1234, [("lost", "a", 1234)])])
+    def test_what_another_has_left_is_told_also_of_a_loss_that_was_told_before(
+        self,
+        keeper: LeaseKeeper,
+        clock: ManualClock,
+        backend: ScriptedBackend,
+        ears: Ears,
+        left: int | None,
+        more: list[tuple[Any, ...]],
     ) -> None:
         held = keeper.hold(lease(ttl=3_000), clock.monotonic())
         backend.on_renew = down
         pass_time(keeper, clock, 4)
-        backend.on_renew = answer(a=RenewResult(False, 1234))
+        assert held.told
+        backend.on_renew = answer(a=RenewResult(False, left))
         pass_time(keeper, clock, 4)
-        assert held.lost
-        assert ears.of("lost") == [("lost", "a", None)]
+        assert ears.of("lost") == [("lost", "a", None), *more]
+
+    def test_a_listener_can_tell_the_first_word_of_a_loss_from_a_second(
+        self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend, ears: Ears
+    ) -> None:
+        told: list[bool] = []
+        ears.lease_lost = lambda held, left: told.append(held.told)  # type: ignore[method-assign]
+        keeper.hold(lease(ttl=3_000), clock.monotonic())
+        backend.on_renew = down
+        pass_time(keeper, clock, 4)
+        backend.on_renew = answer(a=RenewResult(False, 1))
+        pass_time(keeper, clock, 4)
+        assert told == [False, True]
 
     def test_after_a_pause_of_the_process_the_stores_answer_comes_first(
         self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend, ears: Ears
