@@ -163,7 +163,8 @@ class Agenda:
             return
         if entry.look_at is not None:
             heapq.heappush(self._later, (entry.look_at, entry.number, entry))
-        instant = entry.schedule.next_after_ms(max(self._store.now(), entry.asked))
+        # Not from now on: what became due while an older one was in doubt is due now.
+        instant = entry.schedule.next_after_ms(entry.asked)
         if instant is not None and instant != entry.due_at:
             entry.due_at = instant
             heapq.heappush(self._due, (instant, entry.number, entry))
