@@ -146,7 +146,7 @@ class Agenda:
         """Return what is to be asked about a job now; None if nothing is."""
         if entry.question is not None:
             return entry.question
-        if entry.gone or not entry.job.active:
+        if entry.gone or not entry.job.active or not entry.since:
             return None
         newest = entry.schedule.latest_until_ms(self._store.now())
         if newest is not None and newest > entry.asked:
@@ -159,7 +159,7 @@ class Agenda:
 
     def plan(self, entry: Entry) -> None:
         """Put the job where it is found when it is due next, or to be looked at."""
-        if entry.gone or not entry.job.active:
+        if entry.gone or not entry.job.active or not entry.since:
             return
         if entry.look_at is not None:
             heapq.heappush(self._later, (entry.look_at, entry.number, entry))

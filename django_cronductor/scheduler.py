@@ -377,6 +377,8 @@ class Scheduler:
             if question is None:
                 del self._agenda.ready[entry]
                 self._agenda.plan(entry)
+                if not entry.since:
+                    self._undeclared.append(entry)
             elif room > 0 or self._needs_no_worker(entry, question):
                 room -= 1
                 batch[entry] = question
