@@ -338,6 +338,8 @@ class Scheduler:
         except BackendError as error:
             self._undeclared = entries
             self._claims_failed(error, entries[0])
+        else:
+            self._answered("claims")
 
     def _declare(self, entries: Iterable[Entry]) -> None:
         entries = list(entries)
@@ -401,13 +403,13 @@ class Scheduler:
             self._claims_failed(error, next(iter(batch)))
             return False
         self._learn(reply.now, sent, self._clock.monotonic())
+        self._answered("claims")
         for (entry, question), answer in zip(batch.items(), reply.answers, strict=True):
             self._agenda.ready.pop(entry, None)
             if isinstance(answer, BackendError):
                 self._entry_failed(answer, entry)
             else:
                 self._take(entry, question, answer, sent, reply.now)
-        self._answered("claims")
         return True
 
     def _take(self, entry: Entry, question: Claim, answer: ClaimResult, sent: float, now: int) -> None:
