@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import redis
+from django.conf import settings
+
 from django_cronductor import signals
 from django_cronductor.backends.base import LockBackend, Reply
 from django_cronductor.backends.local import LocalBackend, Store
+from django_cronductor.backends.redis import RedisBackend
 from django_cronductor.exceptions import BackendError
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.runner import ErrorContext, RunContext
@@ -46,12 +51,89 @@ class ReplicaClock:
         return self._base.monotonic() + self._uptime
 
 
+class SharedClock(ManualClock):
+    """The clock that all others follow; it says when it is moved."""
+
+    def __init__(self, start: datetime, moved: Callable[[], object]) -> None:
+        super().__init__(start)
+        self._moved = moved
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        self._moved()
+
+    def set_time(self, instant: float | datetime) -> None:
+        super().set_time(instant)
+        self._moved()
+
+
+class LocalStore:
+    """The single-instance backend as a store that can lose its data and whose clock can be set."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self.backend: LockBackend = LocalBackend(clock=self, store=Store())
+
+    def time(self) -> float:
+        return self._now
+
+    def set_clock(self, seconds: float) -> None:
+        self._now = seconds
+
+    def lose(self) -> None:
+        for name in ("jobs", "locks", "instances"):
+            getattr(self.backend.store, name).clear()  # type: ignore[attr-defined]
+        self.backend.store.fence = 0  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self.backend.close()
+
+
+class MovedRedisBackend(RedisBackend):
+    """The Redis backend by a clock that stands in a key, and not by the server's."""
+
+    @property
+    def clock(self) -> str:
+        return f"{self._base}:time"
+
+    def _source(self, name: str) -> str:
+        return super()._source(name).replace("redis.call('TIME')", f"redis.call('LRANGE', '{self.clock}', 0, 1)")
+
+    def time(self) -> int:
+        seconds, microseconds = self._call(lambda: self._claims.lrange(self.clock, 0, 1))
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+class RedisStore:
+    """The Redis backend as such a store."""
+
+    def __init__(self) -> None:
+        self._client = redis.Redis.from_url(settings.CACHES["locks"]["LOCATION"], decode_responses=True)
+        self.backend = MovedRedisBackend(cache="locks", prefix=f"test-{uuid.uuid4().hex[:12]}")
+
+    def set_clock(self, seconds: float) -> None:
+        microseconds = round(seconds * 1_000_000)
+        time = self._client.pipeline().delete(self.backend.clock)
+        time.rpush(self.backend.clock, microseconds // 1_000_000, microseconds % 1_000_000).execute()
+
+    def lose(self) -> None:
+        for key in self._client.scan_iter(match=f"{self.backend._base}:*", count=1000):
+            if key != self.backend.clock:
+                self._client.delete(key)
+
+    def close(self) -> None:
+        self.lose()
+        self._client.delete(self.backend.clock)
+        self._client.close()
+        self.backend.close()
+
+
 class Link(LockBackend):
     """One replica's way to the store: it can be cut, lose replies, be slow; and it knows what was asked."""
 
     shared = True
 
-    def __init__(self, inner: LocalBackend, pass_time: Callable[[float], object]) -> None:
+    def __init__(self, inner: LockBackend, pass_time: Callable[[float], object]) -> None:
         super().__init__()
         self.inner = inner
         self.calls: list[tuple[str, Any]] = []
@@ -168,10 +250,12 @@ class Replica(Scheduler):
 class World:
     """Jobs, replicas and a store on one clock; close it at the end."""
 
-    def __init__(self) -> None:
-        self.clock = ManualClock(START)
-        self.store_clock = ReplicaClock(self.clock)
-        self.backend = LocalBackend(clock=self.store_clock, store=Store())
+    def __init__(self, store: LocalStore | RedisStore | None = None, start: datetime = START) -> None:
+        self.store = store or LocalStore()
+        self.backend: LockBackend = self.store.backend
+        self.store_ahead = 0.0
+        self.clock = SharedClock(start, self._set_store_clock)
+        self._set_store_clock()
         self.registry = JobRegistry()
         self.runs: list[RunContext] = []
         self.told: list[tuple[str, dict[str, Any]]] = []
@@ -182,6 +266,9 @@ class World:
         self._stack = ExitStack()
         for name, signal in SIGNALS.items():
             self._listen(name, signal)
+
+    def _set_store_clock(self) -> None:
+        self.store.set_clock(self.clock.time() + self.store_ahead)
 
     def _listen(self, name: str, signal: Any) -> None:
         def hear(sender: Job, **details: Any) -> None:
@@ -203,6 +290,7 @@ class World:
             replica._workers.close()
             replica._reporter.close()
         self._stack.close()
+        self.store.close()
 
     # Building.
 
@@ -289,6 +377,9 @@ class World:
 
     def flush(self) -> None:
         """Let the store lose everything."""
-        for name in ("jobs", "locks", "instances"):
-            getattr(self.backend.store, name).clear()
-        self.backend.store.fence = 0
+        self.store.lose()
+
+    def step_store(self, seconds: float) -> None:
+        """Step the store's clock, as an operator would."""
+        self.store_ahead += seconds
+        self._set_store_clock()

@@ -13,13 +13,12 @@ from django.test import override_settings
 from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, JobNotFound
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.schedules import Schedule
-from django_cronductor.testing.clock import ManualClock
-from tests.scheduler_world import World, at
+from tests.scheduler_world import LocalStore, RedisStore, World, at
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
+@pytest.fixture(params=[LocalStore, RedisStore])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    world = World(request.param())
     yield world
     world.close()
 
@@ -81,7 +80,7 @@ def test_two_apps_jobs_that_are_due_at_once_both_run(world: World) -> None:
 
 
 def test_two_prefixes_on_one_store_do_not_share_occurrences(world: World) -> None:
-    other = World()
+    other = World(type(world.store)())
     for one in (world, other):
         one.job("* * * * *")
         one.replica()
@@ -558,8 +557,7 @@ def test_upcoming_lists_the_nearest_first_and_leaves_out_what_does_not_run(world
 
 
 def test_jobs_in_the_skipped_hour_run_once_and_minute_jobs_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.clock = ManualClock(datetime(2026, 3, 8, 6, 58, 59, tzinfo=timezone.utc))  # 01:58:59 in New York
-    world.store_clock._base = world.clock
+    world.clock.set_time(datetime(2026, 3, 8, 6, 58, 59, tzinfo=timezone.utc))  # 01:58:59 in New York
     world.job("* * * * *", "minutely", timezone="America/New_York")
     world.job("0 2 * * 0", "two", timezone="America/New_York")
     world.job("30 2 * * *", "half past two", timezone="America/New_York")
@@ -603,8 +601,7 @@ def test_a_tick_with_nothing_due_asks_no_schedule(world: World, monkeypatch: pyt
 
 
 def test_two_fixed_time_jobs_on_the_day_of_the_change_run_once_each(world: World) -> None:
-    world.clock = ManualClock(datetime(2022, 3, 13, 0, 0, tzinfo=timezone.utc))
-    world.store_clock._base = world.clock
+    world.clock.set_time(datetime(2022, 3, 13, 0, 0, tzinfo=timezone.utc))
     for hour in (10, 12):
         world.job(f"0 {hour} * * *", f"at {hour}", timezone="America/New_York")
     world.replica()
@@ -615,8 +612,7 @@ def test_two_fixed_time_jobs_on_the_day_of_the_change_run_once_each(world: World
 
 
 def test_a_day_of_a_noon_job_in_summer_is_one_run(world: World) -> None:
-    world.clock = ManualClock(datetime(2026, 7, 1, 0, 30, tzinfo=timezone.utc))
-    world.store_clock._base = world.clock
+    world.clock.set_time(datetime(2026, 7, 1, 0, 30, tzinfo=timezone.utc))
     world.job("1 12 * * *", timezone="Europe/Berlin")
     world.replica()
     world.tick()

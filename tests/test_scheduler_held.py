@@ -10,12 +10,12 @@ import pytest
 from django_cronductor.exceptions import LeaseLost
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.runner import RunContext
-from tests.scheduler_world import Replica, World, at
+from tests.scheduler_world import LocalStore, RedisStore, Replica, World, at
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
+@pytest.fixture(params=[LocalStore, RedisStore])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    world = World(request.param())
     yield world
     world.close()
 

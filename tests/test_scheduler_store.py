@@ -1,0 +1,631 @@
+"""The loop when the store fails, loses replies or data, or has its clock set."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from django_cronductor.backends.base import BackendError
+from tests.scheduler_world import LocalStore, RedisStore, Replica, World, at
+
+
+@pytest.fixture(params=[LocalStore, RedisStore])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    world = World(request.param())
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def redis_world() -> Iterator[World]:
+    """Return a world whose store rests after it has lost its data: other processes may hold leases in it."""
+    world = World(RedisStore())
+    yield world
+    world.close()
+
+
+def start_run(world: World, replica: Replica, runs: int = 1) -> None:
+    """Let a replica that is not inline claim what is due, and wait until its handler is at work."""
+    replica.tick()
+    world.wait(lambda: len(world.runs) == runs)
+
+
+def end_run(world: World, replica: Replica) -> None:
+    """Let the handlers of a replica end, and the loop give their leases back and tell."""
+    world.gate.set()
+    replica.wait_for_workers()
+    replica.tick()
+    replica.settle()
+
+
+def texts(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+def phases(world: World) -> list[tuple[str, datetime | None]]:
+    return [(context.phase, context.scheduled_at) for _, context in world.errors]
+
+
+# Lost replies.
+
+
+def test_a_claim_whose_reply_did_not_come_is_asked_again_with_its_token(world: World) -> None:
+    world.job("* * * * *")
+    replica, other = world.replica(), world.replica()
+    world.tick()
+    world.until(at(12, 1))
+    replica.link.deaf["claim"] = 1
+    world.tick(replica, other)
+    assert world.runs == []
+    world.clock.advance(0.1)
+    world.tick(replica, other)
+    assert [(context.scheduled_at, context.instance) for context in world.runs] == [(at(12, 1), replica.instance)]
+    (first,), (second,) = replica.link.asked("claim")[:2]
+    assert first == second
+    world.go(at(12, 1, 59))
+    assert world.ran() == [at(12, 1)]
+
+
+@pytest.mark.parametrize("losses", [1, 2, 5])
+def test_many_lost_replies_make_exactly_one_run(world: World, losses: int) -> None:
+    world.job("* * * * *")
+    replica = world.replica()
+    world.replica()
+    world.tick()
+    replica.link.deaf["claim"] = losses
+    world.go(at(12, 3), step=0.5)
+    assert world.ran() == [at(12, 1), at(12, 2), at(12, 3)]
+    assert world.abandoned() == []
+
+
+def test_the_question_in_doubt_is_asked_before_anything_newer(world: World) -> None:
+    world.job("* * * * *")
+    replica = world.replica()
+    world.tick()
+    world.until(at(12, 1))
+    replica.link.deaf["claim"] = 1
+    world.tick()
+    replica.link.broken = {"all"}
+    world.go(at(12, 2, 10))
+    replica.link.broken = set()
+    replica.link.calls.clear()
+    world.go(at(12, 2, 12))
+    asked = [(claim.occurrence, claim.token) for claims in replica.link.asked("claim") for claim in claims]
+    assert [datetime.fromtimestamp(instant / 1000, tz=at(12).tzinfo) for instant, _ in asked[:2]] == [
+        at(12, 1),
+        at(12, 2),
+    ]
+    assert asked[0][1] != asked[1][1]
+    assert world.ran() == [at(12, 1), at(12, 2)]
+    assert world.abandoned() == []
+
+
+def test_a_win_that_was_never_heard_of_is_reported_as_abandoned_and_not_run_late(world: World) -> None:
+    world.job("0 * * * *", ttl=30)
+    deaf, other = world.replica(instance="deaf"), world.replica()
+    world.tick()
+    world.until(at(13))
+    deaf.link.deaf["claim"] = 1
+    world.tick()
+    deaf.link.broken = {"all"}
+    world.go(at(13, 0, 40))
+    assert world.abandoned() == [("job", at(13), "deaf")]
+    deaf.link.broken = set()
+    world.go(at(13, 2))
+    assert world.runs == []
+    assert world.abandoned() == [("job", at(13), "deaf")]
+    world.go(at(14), other, step=30)
+    assert world.ran() == [at(14)]
+
+
+def test_a_win_whose_reply_took_longer_than_the_lease_is_not_started(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.job("0 * * * *", ttl=30)
+    replica = world.replica(instance="slow")
+    world.tick()
+    world.until(at(13))
+    replica.link.lag["claim"] = 30.0
+    world.tick()
+    assert world.runs == []
+    assert any("not started" in text for text in texts(caplog, logging.WARNING))
+    world.go(at(13, 2))
+    assert world.runs == []
+    assert world.abandoned() == [("job", at(13), "slow")]
+    world.go(at(14), step=30)
+    assert world.ran() == [at(14)]
+
+
+def test_a_win_whose_reply_came_just_in_time_runs_with_what_is_left_of_its_lease(world: World) -> None:
+    world.job("0 * * * *", ttl=30)
+    replica = world.replica()
+    world.tick()
+    world.until(at(13))
+    replica.link.lag["claim"] = 29.9
+    world.tick()
+    assert world.ran() == [at(13)]
+    assert world.outcomes() == ["succeeded"]
+
+
+def test_a_release_whose_reply_did_not_come_reports_the_held_once(world: World) -> None:
+    world.slow_job("* * * * *")
+    holder = world.replica(inline=False)
+    world.replica()
+    world.tick()
+    world.until(at(12, 1))
+    start_run(world, holder)
+    world.go(at(12, 2, 30))
+    holder.link.deaf["release"] = 2
+    end_run(world, holder)
+    world.go(at(12, 2, 59), step=0.25)
+    holder.settle()
+    assert world.skipped() == [("job", at(12, 2), "held")]
+    assert holder.link.count("release") == 3
+    assert world.ran() == [at(12, 1)]
+
+
+def test_a_requested_run_whose_reply_did_not_come_is_made_once(world: World) -> None:
+    world.job("0 15 * * *")
+    replica = world.replica()
+    world.replica()
+    world.tick()
+    replica.link.deaf["take_request"] = 1
+    world.backend.request_run("job")
+    world.go(at(12, 2), step=0.5)
+    assert [context.trigger for context in world.runs] == ["manual"]
+    assert world.abandoned() == []
+
+
+# One bad key.
+
+
+def test_a_key_that_the_store_cannot_work_on_hurts_its_job_alone(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.job("* * * * *", "bad")
+    world.job("* * * * *", "good")
+    replica = world.replica()
+    world.tick()
+    replica.link.spoiled = {"bad"}
+    world.go(at(12, 3, 30))
+    assert world.ran("good") == [at(12, 1), at(12, 2), at(12, 3)]
+    assert world.ran("bad") == []
+    (told,) = texts(caplog, logging.ERROR)
+    assert "bad" in told
+    assert phases(world) == [("acquire", at(12, 1))]
+    replica.link.spoiled = set()
+    world.go(at(12, 5))
+    assert world.ran("bad") == [at(12, 1), at(12, 3), at(12, 4), at(12, 5)]
+    assert len(texts(caplog, logging.ERROR)) == 1
+
+
+def test_a_key_that_was_bad_from_the_start_makes_up_nothing_when_it_is_mended(world: World) -> None:
+    world.job("0 12 * * *", "bad", grace=3600)
+    world.job("* * * * *", "good")
+    world.clock.advance(60)
+    replica = world.replica()
+    replica.link.spoiled = {"bad"}
+    world.tick()
+    world.go(at(12, 3))
+    replica.link.spoiled = set()
+    world.go(at(12, 5))
+    assert world.ran("bad") == []
+    assert world.missed() == []
+    world.go(at(12, day=6), step=60)
+    assert world.ran("bad") == [at(12, day=6)]
+
+
+def test_a_bad_key_that_was_never_declared_anywhere_makes_up_nothing_when_it_is_mended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.job("0 12 * * *", "bad", grace=3600)
+    world.job("0 12 * * *", "good", grace=3600)
+    world.clock.advance(60)
+    replica = world.replica()
+    declare = replica.link.declare
+
+    def fail_once(declarations: list[object]) -> object:
+        monkeypatch.undo()
+        reply = declare(declarations)
+        world.backend.forget("bad")
+        reply.answers[:] = [
+            BackendError("a bad key") if one.key == "bad" else answer  # type: ignore[attr-defined]
+            for one, answer in zip(declarations, reply.answers, strict=True)
+        ]
+        return reply
+
+    monkeypatch.setattr(replica.link, "declare", fail_once)
+    world.tick()
+    world.go(at(12, 5))
+    assert world.runs == []
+    world.go(at(12, day=6), step=60)
+    assert sorted(context.key for context in world.runs) == ["bad", "good"]
+
+
+def test_a_lease_that_the_store_cannot_renew_is_told_once_and_others_are_renewed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.slow_job("* * * * *", "bad", ttl=10)
+    world.slow_job("* * * * *", "good", ttl=10)
+    replica = world.replica(inline=False)
+    world.tick()
+    world.until(at(12, 1))
+    start_run(world, replica, 2)
+    replica.link.spoiled = {"bad"}
+    world.go(at(12, 1, 9))
+    replica.settle()
+    assert phases(world) == [("renew", at(12, 1))]
+    assert len(texts(caplog, logging.ERROR)) == 1
+    world.go(at(12, 1, 15))
+    assert {context.key: context.lease_lost for context in world.runs} == {"bad": True, "good": False}
+
+
+# Outages.
+
+
+def test_nothing_starts_while_the_store_is_away_and_the_newest_due_runs_when_it_is_back(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.job("* * * * *")
+    replica = world.replica()
+    world.tick()
+    replica.link.broken = {"all"}
+    world.go(at(12, 3, 30), step=0.1)
+    assert world.runs == []
+    replica.link.broken = set()
+    world.go(at(12, 3, 40), step=0.1)
+    assert [(context.scheduled_at, context.trigger) for context in world.runs[:1]] == [(at(12, 1), "catch-up")]
+    assert world.ran()[1:] == [at(12, 3)]
+    assert world.runs[1].missed == 1
+    assert world.missed() == [("job", at(12, 2), 1)]
+    errors, warnings = texts(caplog, logging.ERROR), texts(caplog, logging.WARNING)
+    assert [text for text in errors if "nothing starts until it is back" in text] == errors
+    assert len(errors) == 1
+    assert [text for text in warnings if "is back after" in text] == [warnings[0]]
+    assert phases(world) == [("acquire", at(12, 1))]
+
+
+def test_what_became_due_in_an_outage_is_reported_missed_once_after_its_grace(world: World) -> None:
+    world.job("0 13 * * *", grace=60)
+    world.replica()
+    world.replica()
+    world.tick()
+    for replica in world.replicas:
+        replica.link.broken = {"all"}
+    world.go(at(13, 2), step=10)
+    for replica in world.replicas:
+        replica.link.broken = set()
+    world.go(at(13, 4))
+    assert world.runs == []
+    assert world.missed() == [("job", at(13), 1)]
+
+
+def test_the_newest_due_runs_when_only_heartbeats_noticed_the_outage(world: World) -> None:
+    world.job("0 13 * * *")
+    replica = world.replica()
+    world.tick()
+    world.go(at(12, 59, 50), step=10)
+    replica.link.broken = {"all"}
+    world.clock.advance(2)
+    world.tick()
+    world.clock.advance(20)
+    replica.link.broken = set()
+    world.tick()
+    assert world.ran() == [at(13)]
+
+
+def test_each_outage_is_one_error_and_one_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.job("* * * * *")
+    replica = world.replica()
+    world.tick()
+    for hour_minute in (2, 5):
+        world.go(at(12, hour_minute, 30))
+        replica.link.broken = {"all"}
+        world.go(at(12, hour_minute + 1, 15))
+        replica.link.broken = set()
+    world.go(at(12, 7, 30))
+    assert len(texts(caplog, logging.ERROR)) == 2
+    assert len([text for text in texts(caplog, logging.WARNING) if "is back after" in text]) == 2
+    assert phases(world) == [("acquire", at(12, 3)), ("acquire", at(12, 6))]
+    assert world.ran() == [at(12, minute) for minute in range(1, 8)]
+
+
+def test_an_outage_while_nothing_is_due_is_told_too(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.job("0 15 * * *")
+    replica = world.replica()
+    world.tick()
+    replica.link.broken = {"all"}
+    world.go(at(12, 5))
+    replica.link.broken = set()
+    world.go(at(12, 6))
+    assert len(texts(caplog, logging.ERROR)) == 1
+    assert len(texts(caplog, logging.WARNING)) == 1
+    assert world.errors == [], "no job has come to harm"
+
+
+def test_claims_back_off_from_a_tenth_of_a_second_to_one(world: World) -> None:
+    world.job("* * * * *")
+    replica = world.replica()
+    world.tick()
+    world.until(at(12, 1))
+    replica.link.broken = {"claim"}
+    asked: list[float] = []
+    begin = world.clock.monotonic()
+    wait = 0.0
+    for _ in range(400):
+        before = replica.link.count("claim")
+        wait = replica.tick()
+        assert wait <= 1.0
+        if replica.link.count("claim") > before:
+            asked.append(round(world.clock.monotonic() - begin, 3))
+        world.clock.advance(max(wait, 0.001))
+        if len(asked) == 8:
+            break
+    gaps = [round(later - earlier, 1) for earlier, later in zip(asked, asked[1:], strict=False)]
+    assert gaps == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
+
+
+def test_the_back_off_begins_anew_after_an_answer(world: World) -> None:
+    world.job("* * * * *")
+    replica = world.replica()
+    world.tick()
+    for minute in (1, 2):
+        world.go(at(12, minute, -0.5))
+        replica.link.broken = {"claim"}
+        world.until(at(12, minute))
+        world.tick()
+        replica.link.broken = set()
+        world.clock.advance(0.1)
+        world.tick()
+    assert world.ran() == [at(12, 1), at(12, 2)]
+
+
+def test_an_error_of_renewals_is_reported_in_its_phase_once_and_the_run_goes_on(world: World) -> None:
+    world.slow_job("0 13 * * *", ttl=30)
+    holder = world.replica(inline=False)
+    world.tick()
+    world.until(at(13))
+    start_run(world, holder)
+    holder.link.broken = {"all"}
+    world.go(at(13, 0, 20))
+    holder.link.broken = set()
+    world.go(at(13, 0, 22))
+    assert not world.runs[0].lease_lost
+    end_run(world, holder)
+    assert phases(world) == [("renew", at(13))]
+    assert world.outcomes() == ["succeeded"]
+
+
+def test_an_error_of_a_release_is_reported_in_its_phase_once_and_it_is_sent_again(world: World) -> None:
+    world.slow_job("0 13 * * *", ttl=30)
+    holder = world.replica(inline=False)
+    world.tick()
+    world.until(at(13))
+    start_run(world, holder)
+    holder.link.broken = {"all"}
+    end_run(world, holder)
+    world.go(at(13, 0, 5), step=0.5)
+    holder.settle()
+    assert phases(world).count(("release", at(13))) == 1
+    assert {phase for phase, _ in phases(world)} == {"release", "renew"}
+    assert world.state().lease is not None
+    holder.link.broken = set()
+    world.go(at(13, 0, 7), step=0.5)
+    assert world.state().lease is None
+    assert world.outcomes() == ["succeeded"]
+
+
+def test_a_lease_lost_in_an_outage_is_told_once_though_the_store_confirms_it_later(world: World) -> None:
+    world.slow_job("* * * * *", ttl=10)
+    holder, other = world.replica(inline=False), world.replica(inline=False)
+    world.tick()
+    world.until(at(12, 1))
+    start_run(world, holder)
+    holder.link.broken = {"all"}
+    world.go(at(12, 1, 11))
+    holder.settle()
+    assert world.runs[0].lease_lost
+    assert len(world.heard("lease_lost")) == 1
+    world.go(at(12, 1, 59))
+    world.clock.advance(1)
+    start_run(world, other, 2)
+    holder.link.broken = set()
+    world.go(at(12, 2, 3))
+    holder.settle()
+    assert len(world.heard("lease_lost")) == 1
+    assert [phase for phase, _ in phases(world)].count("renew") <= 2, "the outage, and the loss"
+    end_run(world, other)
+    end_run(world, holder)
+    assert sorted(world.outcomes()) == ["lost", "succeeded"]
+
+
+def test_a_job_declared_in_an_outage_runs_once_it_is_over_and_the_end_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = world.replica()
+    world.tick()
+    replica.link.broken = {"declare"}
+    world.job("0 13 * * *")
+    world.go(at(12, 0, 10))
+    replica.link.broken = set()
+    world.go(at(12, 0, 20))
+    assert len(texts(caplog, logging.ERROR)) == 1
+    assert len(texts(caplog, logging.WARNING)) == 1
+    world.go(at(13), step=10)
+    assert world.ran() == [at(13)]
+
+
+def test_a_start_during_an_outage_makes_up_nothing(world: World) -> None:
+    world.job("0 12 * * *", grace=3600)
+    world.clock.advance(60)
+    replica = world.replica()
+    replica.link.broken = {"all"}
+    for _ in range(3):
+        with pytest.raises(BackendError):
+            replica.tick()
+        world.clock.advance(1)
+    replica.link.broken = set()
+    world.go(at(12, 5))
+    assert world.runs == []
+
+
+# A store that lost its data.
+
+
+@pytest.mark.parametrize("second", [30, 59, 59.9])
+def test_a_flush_in_mid_run_makes_no_second_run_and_tokens_rise(redis_world: World, second: float) -> None:
+    world = redis_world
+    world.slow_job("* * * * *", ttl=30)
+    holder, other = world.replica(inline=False), world.replica(inline=False)
+    world.tick()
+    world.until(at(12, 1))
+    start_run(world, holder)
+    world.go(at(12, 1, second), step=0.5)
+    world.flush()
+    world.go(at(12, 2, 30), other, holder, step=0.5)
+    assert world.ran() == [at(12, 1)]
+    assert not world.runs[0].lease_lost
+    assert world.state().lease.fence == world.runs[0].fencing_token
+    end_run(world, holder)
+    world.go(at(12, 2, 59), other)
+    world.clock.advance(1)
+    start_run(world, other, 2)
+    end_run(world, other)
+    assert world.ran() == [at(12, 1), at(12, 3)]
+    assert world.runs[1].fencing_token > world.runs[0].fencing_token
+    assert world.skipped() == [("job", at(12, 2), "held")]
+
+
+def test_a_flush_between_runs_runs_nothing_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.job("* * * * *")
+    world.replica()
+    world.replica()
+    world.tick()
+    world.go(at(12, 1, 20))
+    world.flush()
+    world.go(at(12, 1, 59))
+    assert world.ran() == [at(12, 1)]
+    assert len([text for text in texts(caplog, logging.WARNING) if "lost its data" in text]) == 2, "one per replica"
+    world.go(at(12, 2))
+    assert world.ran() == [at(12, 1), at(12, 2)]
+    assert world.runs[1].fencing_token > world.runs[0].fencing_token
+
+
+def test_a_replica_that_starts_after_a_flush_does_not_run_again_what_others_remember(world: World) -> None:
+    world.job("* * * * *", grace=3600)
+    old = world.replica()
+    world.tick()
+    world.go(at(12, 1, 20))
+    world.flush()
+    world.go(at(12, 1, 25), old)
+    fresh = world.replica()
+    world.go(at(12, 1, 59), fresh, old)
+    assert world.ran() == [at(12, 1)]
+
+
+def test_an_occurrence_that_came_right_after_a_flush_runs_after_the_rest(redis_world: World) -> None:
+    world = redis_world
+    world.job("* * * * *")
+    world.replica()
+    world.replica()
+    world.tick()
+    world.go(at(12, 1, 59.5), step=0.5)
+    world.flush()
+    world.go(at(12, 2, 2), step=0.5)
+    assert world.ran() == [at(12, 1)], "at rest: a holder could still write its lease back"
+    world.go(at(12, 2, 10), step=0.5)
+    assert world.ran() == [at(12, 1), at(12, 2)]
+    assert world.missed() == []
+
+
+def test_a_false_alarm_changes_nothing(world: World) -> None:
+    world.job("* * * * *")
+    sleeper, awake = world.replica(), world.replica()
+    world.tick()
+    world.go(at(12, 3, 30), awake)
+    world.go(at(12, 6), sleeper, awake)
+    assert world.ran() == [at(12, minute) for minute in range(1, 7)]
+    assert world.missed() == []
+
+
+def test_a_pause_is_forgotten_by_a_store_that_lost_it_and_the_job_runs(world: World) -> None:
+    world.job("* * * * *")
+    world.replica()
+    world.tick()
+    world.backend.pause("job")
+    world.go(at(12, 1, 20))
+    world.flush()
+    world.go(at(12, 2))
+    assert world.ran() == [at(12, 2)]
+
+
+# The store's clock.
+
+
+def test_a_job_rests_until_the_stores_clock_has_caught_up_and_one_warning_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.job("* * * * *")
+    world.replica()
+    world.replica()
+    world.tick()
+    world.go(at(12, 10))
+    world.step_store(-300)
+    world.go(at(12, 15, 59))
+    assert world.ran() == [at(12, minute) for minute in range(1, 11)]
+    told = [text for text in texts(caplog, logging.WARNING) if "went back by 300.0 s" in text]
+    assert len(told) == 2, "one per replica"
+    world.go(at(12, 17))
+    assert world.ran() == [at(12, minute) for minute in range(1, 13)], "by the store's clock"
+    assert world.missed() == []
+
+
+def test_a_replica_that_starts_while_the_stores_clock_is_behind_runs_nothing_again(world: World) -> None:
+    world.job("* * * * *", grace=3600)
+    world.tick(world.replica())
+    world.go(at(12, 10))
+    world.step_store(-300)
+    fresh = world.replica()
+    world.go(at(12, 14, 59), fresh)
+    assert world.ran() == [at(12, minute) for minute in range(1, 11)]
+
+
+def test_a_lease_is_no_longer_than_its_ttl_when_the_stores_clock_goes_back(world: World) -> None:
+    world.slow_job("0 13 * * *", ttl=30)
+    victim = world.replica(inline=False, instance="victim")
+    heir = world.replica()
+    world.tick()
+    world.until(at(13))
+    start_run(world, victim)
+    world.tick(heir)
+    world.step_store(-3600)
+    world.go(at(13, 1, 5), heir)
+    assert world.abandoned() == [("job", at(13), "victim")]
+
+
+def test_the_stores_clock_an_hour_ahead_is_one_run_of_the_newest(world: World) -> None:
+    world.job("* * * * *")
+    world.replica()
+    world.replica()
+    world.tick()
+    world.go(at(12, 3, 10))
+    world.step_store(3600)
+    world.go(at(12, 3, 49))
+    assert world.ran() == [at(12, 1), at(12, 2), at(12, 3), at(13, 3)]
+    assert world.missed() == [("job", at(13, 2), 59)]
+    world.go(at(12, 4))
+    assert world.ran()[4:] == [at(13, 4)]
+
+
+def test_a_clock_that_goes_back_during_a_run_makes_no_negative_duration(world: World) -> None:
+    world.job("* * * * *", body=lambda context: world.clock.set_time(at(11)))
+    world.replica()
+    world.tick()
+    world.until(at(12, 1))
+    world.tick()
+    (finished,) = world.heard("job_finished")
+    assert finished["duration"] >= 0
+    assert finished["outcome"] == "succeeded"
