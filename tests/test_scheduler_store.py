@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from datetime import datetime
@@ -364,7 +365,7 @@ def test_claims_back_off_from_a_tenth_of_a_second_to_one(world: World) -> None:
         world.clock.advance(max(wait, 0.001))
         if len(asked) == 8:
             break
-    gaps = [round(later - earlier, 1) for earlier, later in zip(asked, asked[1:], strict=False)]
+    gaps = [round(later - earlier, 1) for earlier, later in itertools.pairwise(asked)]
     assert gaps == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
 
 

@@ -1,0 +1,579 @@
+"""The loop and its threads: how much is claimed, timeouts, draining, and `run` itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from django_cronductor import signals
+from django_cronductor.backends.local import LocalBackend, Store
+from django_cronductor.clock import SystemClock
+from django_cronductor.exceptions import BackendRefused, Stopping
+from django_cronductor.runner import RunContext
+from tests.scheduler_world import DEADLINE, Link, LocalStore, RedisStore, Replica, World, at
+
+
+@pytest.fixture(params=[LocalStore, RedisStore])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    world = World(request.param())
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def live() -> Iterator[World]:
+    """Return a world for replicas on the machine's own clock."""
+    world = World()
+    world.backend = LocalBackend(clock=SystemClock(), store=Store())
+    yield world
+    world.close()
+
+
+def start_runs(world: World, replica: Replica, runs: int) -> None:
+    """Let a replica claim what is due, and wait until so many handlers have begun."""
+    replica.tick()
+    world.wait(lambda: len(world.runs) >= runs)
+
+
+def end_runs(world: World, *replicas: Replica) -> None:
+    """Let the handlers end, and the loops give their leases back and tell."""
+    world.gate.set()
+    for replica in replicas:
+        replica.wait_for_workers()
+        replica.tick()
+        replica.settle()
+
+
+class Loop:
+    """`run` of a replica on the machine's clock, in a thread of its own."""
+
+    def __init__(self, world: World, **options: object) -> None:
+        self.replica = Replica(world.registry, Link(world.backend, lambda seconds: None), **options)  # type: ignore[arg-type]
+        self.code: int | None = None
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.code = self.replica.run()
+        except Exception as error:
+            self.error = error
+
+    def start(self) -> Loop:
+        self._thread.start()
+        return self
+
+    def join(self) -> int | None:
+        self._thread.join(DEADLINE)
+        assert not self._thread.is_alive()
+        return self.code
+
+    def stop(self) -> int | None:
+        self.replica.stop()
+        return self.join()
+
+
+class Passes:
+    """Counts the passes of a loop, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = threading.Condition()
+
+    def __call__(self) -> None:
+        with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.count >= count, DEADLINE)
+
+
+# How much is claimed.
+
+
+def test_a_replica_wins_no_more_than_its_workers_can_start(world: World) -> None:
+    for number in range(10):
+        world.slow_job("* * * * *", f"job-{number}")
+    replica = world.replica(inline=False, max_workers=3)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 3)
+    assert [len(claims) for claims in replica.link.asked("claim")] == [3]
+    world.go(at(12, 1, 5))
+    assert len(world.runs) == 3
+    other = world.replica(inline=False, max_workers=20)
+    start_runs(world, other, 10)
+    assert sorted(context.instance for context in world.runs) == ["replica-1"] * 3 + ["replica-2"] * 7
+    end_runs(world, replica, other)
+
+
+def test_two_replicas_share_a_burst_of_slow_jobs(world: World) -> None:
+    for number in range(8):
+        world.slow_job("* * * * *", f"job-{number}")
+    replicas = [world.replica(inline=False, max_workers=4) for _ in range(2)]
+    world.tick()
+    world.until(at(12, 1))
+    for runs, replica in zip((4, 8), replicas, strict=True):
+        start_runs(world, replica, runs)
+    assert sorted(context.instance for context in world.runs) == ["replica-1"] * 4 + ["replica-2"] * 4
+    end_runs(world, *replicas)
+    assert world.skipped() == []
+
+
+def test_what_waited_for_a_worker_runs_when_one_is_free(world: World) -> None:
+    world.slow_job("0 1 12 * * *", "first")
+    world.slow_job("1 1 12 * * *", "second")
+    replica = world.replica(inline=False, max_workers=1)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    world.go(at(12, 1, 20))
+    assert world.ran("second") == []
+    end_runs(world, replica)
+    world.clock.advance(0.1)
+    start_runs(world, replica, 2)
+    assert world.ran("second") == [at(12, 1, 1)]
+
+
+def test_one_slow_job_does_not_hold_up_others(world: World) -> None:
+    world.slow_job("0 1 12 * * *", "slow")
+    world.job("* * * * *", "minutely")
+    replica = world.replica(inline=False, max_workers=2)
+    world.tick()
+    for minute in range(1, 61):
+        world.until(at(12 + minute // 60, minute % 60))
+        start_runs(world, replica, minute + 1)
+        world.wait(lambda count=minute: world.outcomes().count("succeeded") == count)  # type: ignore[misc]
+        replica.tick()
+    assert len(world.ran("minutely")) == 60
+
+
+def test_an_occurrence_of_a_job_that_runs_here_is_asked_about_though_no_worker_is_free(world: World) -> None:
+    world.slow_job("* * * * *")
+    replica = world.replica(inline=False, max_workers=1)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    world.go(at(12, 2))
+    assert world.state().pending == int(at(12, 2).timestamp() * 1000)
+    end_runs(world, replica)
+    assert world.skipped() == [("job", at(12, 2), "held")]
+
+
+def test_what_is_too_late_is_reported_though_no_worker_is_free(world: World) -> None:
+    world.slow_job("0 1 12 * * *", "busy")
+    world.job("30 1 12 * * *", "late", grace=60, ttl=30)
+    replica = world.replica(inline=False, max_workers=1)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    world.go(at(12, 2, 30))
+    replica.settle()
+    assert world.missed() == []
+    world.go(at(12, 2, 33))
+    replica.settle()
+    assert world.missed() == [("late", at(12, 1, 30), 1)]
+
+
+def test_a_dead_run_is_looked_at_though_no_worker_is_free(world: World) -> None:
+    world.slow_job("0 1 12 * * *", "dead", ttl=30)
+    victim = world.replica(inline=False, instance="victim")
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, victim, 1)
+    world.slow_job("5 1 12 * * *", "busy")
+    witness = world.replica(inline=False, max_workers=1, instance="witness")
+    witness.tick()
+    world.until(at(12, 1, 5))
+    start_runs(world, witness, 2)
+    world.go(at(12, 1, 33), witness)
+    witness.settle()
+    assert world.abandoned() == [("dead", at(12, 1), "victim")]
+
+
+def test_full_workers_are_told_once_with_the_names_of_the_jobs_that_have_them(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("greedy", "hungry"):
+        world.slow_job("0 1 12 * * *", key)
+    replica = world.replica(inline=False, max_workers=2)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 2)
+    world.go(at(12, 1, 30))
+    assert caplog.text == "", "nobody waits"
+    world.job("35 1 12 * * *", "waiting")
+    world.go(at(12, 2, 30))
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage() == "All 2 workers are busy and 1 jobs wait for one. Running: greedy, hungry."
+    assert record.instance == "replica-1"
+    end_runs(world, replica)
+
+
+def test_jobs_that_use_all_workers_for_a_moment_are_no_matter_for_a_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.job("* * * * *", "one")
+    world.job("* * * * *", "two")
+    replica = world.replica(inline=False, max_workers=1)
+    world.tick()
+    for minute in range(1, 5):
+        world.until(at(12, minute))
+        for runs in (1, 2):
+            start_runs(world, replica, 2 * minute - 2 + runs)
+            replica.wait_for_workers()
+            replica.tick()
+            world.clock.advance(0.1)
+    assert caplog.text == ""
+
+
+# Timeouts.
+
+
+def test_a_timeout_is_reported_when_it_passes_and_the_lease_is_kept(world: World) -> None:
+    world.slow_job("* * * * *", timeout=10, ttl=5)
+    replica, other = world.replica(inline=False), world.replica()
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    world.go(at(12, 1, 9.5), step=0.5)
+    replica.settle()
+    assert world.outcomes() == []
+    assert replica.tick() <= 0.5
+    world.go(at(12, 1, 10))
+    replica.settle()
+    threads = threading.active_count()
+    assert world.outcomes() == ["timed out"]
+    assert world.heard("job_finished")[0]["duration"] == pytest.approx(10)
+    context = world.runs[0]
+    assert context.stopping
+    assert not context.lease_lost
+    with pytest.raises(Stopping, match="timeout"):
+        context.check()
+    world.go(at(12, 4, 30))
+    assert world.ran() == [at(12, 1)], "held, never overlapped"
+    assert threading.active_count() == threads
+    end_runs(world, replica)
+    world.tick(other)
+    assert world.outcomes() == ["timed out"], "told once"
+    assert [(one["scheduled_at"], one["reason"], one["count"]) for one in world.heard("job_skipped")] == [
+        (at(12, 4), "held", 3)
+    ]
+    assert world.state().lease is None
+
+
+def test_an_async_handler_is_cancelled_at_its_timeout(world: World) -> None:
+    ended: list[str] = []
+    started = threading.Event()
+
+    async def wait_for_ever() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    world.registry.schedule("* * * * *", wait_for_ever, key="job", timeout=10)
+    replica = world.replica(inline=False)
+    world.tick()
+    world.until(at(12, 1))
+    replica.tick()
+    assert started.wait(DEADLINE)
+    world.go(at(12, 1, 10))
+    replica.wait_for_workers()
+    replica.tick()
+    replica.settle()
+    assert ended == ["cancelled"]
+    assert world.outcomes() == ["timed out"]
+    assert world.state().lease is None
+
+
+def test_an_async_handler_is_cancelled_when_its_lease_is_lost(world: World) -> None:
+    started = threading.Event()
+
+    async def wait_for_ever() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    world.registry.schedule("* * * * *", wait_for_ever, key="job")
+    replica = world.replica(inline=False)
+    world.tick()
+    world.until(at(12, 1))
+    replica.tick()
+    assert started.wait(DEADLINE)
+    world.backend.force_release("job")
+    world.go(at(12, 1, 2))
+    replica.wait_for_workers()
+    replica.tick()
+    replica.settle()
+    assert world.outcomes() == ["lost"]
+
+
+def test_a_run_within_its_timeout_is_not_told_to_stop(world: World) -> None:
+    world.slow_job("* * * * *", timeout=10)
+    replica = world.replica(inline=False)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    world.go(at(12, 1, 9))
+    end_runs(world, replica)
+    assert world.outcomes() == ["succeeded"]
+    assert not world.runs[0].stopping
+
+
+def test_a_job_that_always_raises_ends_only_its_runs(world: World) -> None:
+    def fail(context: RunContext) -> None:
+        raise SystemExit if context.scheduled_at == at(12, 2) else ValueError("no")
+
+    world.job("* * * * *", body=fail)
+    replica = world.replica(inline=False)
+    world.tick()
+    for minute in (1, 2, 3):
+        world.until(at(12, minute))
+        start_runs(world, replica, minute)
+        replica.wait_for_workers()
+        replica.tick()
+    replica.settle()
+    assert world.ran() == [at(12, 1), at(12, 2), at(12, 3)]
+    assert world.outcomes() == ["failed"] * 3
+    assert [context.phase for _, context in world.errors] == ["handler"] * 3
+
+
+def test_a_receiver_that_waits_does_not_hold_up_the_loop(world: World) -> None:
+    heard = threading.Event()
+
+    def wait(**details: object) -> None:
+        heard.set()
+        world.gate.wait(DEADLINE)
+
+    world.job("0 1 12 * * *", "late", grace=60)
+    world.job("* * * * *", "minutely")
+    replica = world.replica(inline=False)
+    world.tick()
+    signals.job_missed.connect(wait)
+    world.until(at(12, 5))
+    start_runs(world, replica, 1)
+    assert heard.wait(DEADLINE)
+    world.until(at(12, 6))
+    start_runs(world, replica, 2)
+    signals.job_missed.disconnect(wait)
+    end_runs(world, replica)
+
+
+# Draining.
+
+
+def test_a_drain_tells_runs_to_stop_and_waits_for_them(world: World) -> None:
+    def leave(context: RunContext) -> None:
+        while not world.gate.wait(0.001):
+            context.check()
+
+    world.job("* * * * *", body=leave)
+    replica = world.replica(inline=False)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    assert not world.runs[0].stopping
+    replica.stop()
+    assert replica.run() == 0
+    assert world.runs[0].stopping
+    assert world.outcomes() == ["interrupted"]
+    assert world.state().lease is None
+    assert world.errors == []
+    assert world.backend.instances() == {}
+
+
+def test_a_drain_lets_a_run_finish_and_keeps_its_lease_meanwhile(world: World) -> None:
+    def finish(context: RunContext) -> None:
+        world.gate.wait(DEADLINE)
+        assert context.stopping
+
+    world.job("* * * * *", body=finish)
+    passes = Passes()
+    replica = world.replica(inline=False, on_pass=passes)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    replica.stop()
+    seen = passes.count
+    loop = threading.Thread(target=replica.run)
+    loop.start()
+    passes.wait(seen + 2)
+    assert world.state().lease is not None
+    world.gate.set()
+    loop.join(DEADLINE)
+    assert world.outcomes() == ["succeeded"]
+    assert world.state().lease is None
+
+
+def test_a_drain_that_takes_too_long_reports_what_it_cuts_off_and_leaves_the_lease_to_lapse(world: World) -> None:
+    world.slow_job("* * * * *", ttl=30)
+    replica, other = world.replica(inline=False, shutdown_timeout=0.0), world.replica()
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    replica.stop()
+    assert replica.run() == 1
+    assert world.outcomes() == ["interrupted"]
+    assert world.state().lease.holder == "replica-1"
+    world.go(at(12, 1, 40), other)
+    assert world.abandoned() == [("job", at(12, 1), "replica-1")]
+    world.gate.set()
+    replica.wait_for_workers()
+    assert world.outcomes() == ["interrupted"], "told once"
+
+
+def test_after_stop_nothing_new_is_claimed(live: World) -> None:
+    live.slow_job("* * * * * *", "slow", ttl=3)
+    live.job("* * * * * *", "quick")
+    passes = Passes()
+    loop = Loop(live, on_pass=passes).start()
+    live.wait(lambda: len(live.ran("slow")) == 1)
+    loop.replica.stop()
+    passes.wait(passes.count + 1)
+    claims = loop.replica.link.count("claim")
+    before = len(live.runs)
+    passes.wait(passes.count + 2)  # A pass a second: an occurrence of each has come by.
+    assert loop.replica.link.count("claim") == claims
+    live.gate.set()
+    assert loop.join() == 0
+    assert len(live.runs) == before
+
+
+def queue_two(world: World, **options: object) -> Replica:
+    """Return a replica with one worker and two slow jobs won: a worker that has just come free counts twice."""
+    end = threading.Event()
+    world.job("59 0 12 * * *", "earlier", lambda context: end.wait(DEADLINE))
+    for key in ("first", "second"):
+        world.slow_job("0 1 12 * * *", key)
+    replica = world.replica(inline=False, max_workers=1, **options)
+    world.tick()
+    world.until(at(12, 0, 59))
+    start_runs(world, replica, 1)
+    world.go(at(12, 1, 5))
+    end.set()
+    replica.wait_for_workers()
+    start_runs(world, replica, 2)
+    assert [len(claims) for claims in replica.link.asked("claim")] == [1, 2]
+    return replica
+
+
+def test_wins_that_wait_for_a_worker_run_in_the_drain(world: World) -> None:
+    replica = queue_two(world)
+    world.gate.set()
+    replica.stop()
+    assert replica.run() == 0
+    assert len(world.runs) == 3
+    assert world.outcomes() == ["succeeded"] * 3
+
+
+def test_wins_that_wait_for_a_worker_are_reported_when_the_drain_is_over_and_never_start(world: World) -> None:
+    replica = queue_two(world, shutdown_timeout=0.0)
+    replica.stop()
+    assert replica.run() == 1
+    assert world.outcomes() == ["succeeded", "interrupted", "interrupted"]
+    world.gate.set()
+    replica.wait_for_workers()
+    assert len(world.runs) == 2
+    assert world.outcomes() == ["succeeded", "interrupted", "interrupted"]
+
+
+# The loop in a thread.
+
+
+def test_run_in_a_thread_runs_jobs_until_stop_from_outside(live: World) -> None:
+    live.job("* * * * * *")
+    loop = Loop(live, instance="here").start()
+    live.wait(lambda: len(live.runs) >= 2)
+    assert list(live.backend.instances()) == ["here"]
+    assert loop.stop() == 0
+    assert live.backend.instances() == {}
+    assert len(set(live.ran())) == len(live.ran())
+    assert all(0 <= (one.started_at - one.scheduled_at).total_seconds() < 1 for one in live.runs if one.scheduled_at)
+
+
+def test_stop_before_run_ends_it_at_once(live: World) -> None:
+    loop = Loop(live)
+    loop.replica.stop()
+    assert loop.start().join() == 0
+    assert loop.replica.link.calls == []
+
+
+def test_on_pass_is_called_while_the_store_cannot_be_reached_at_start_and_it_is_waited_for(
+    live: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    live.job("* * * * * *")
+    passes = Passes()
+    loop = Loop(live, on_pass=passes)
+    loop.replica.link.broken = {"all"}
+    loop.start()
+    passes.wait(3)
+    assert live.runs == []
+    loop.replica.link.broken = set()
+    live.wait(lambda: len(live.runs) == 1)
+    assert loop.stop() == 0
+    assert [record.levelno for record in caplog.records if record.levelno > logging.INFO] == [
+        logging.ERROR,
+        logging.WARNING,
+    ]
+
+
+def test_stop_while_the_store_cannot_be_reached_ends_at_once(live: World) -> None:
+    passes = Passes()
+    loop = Loop(live, on_pass=passes)
+    loop.replica.link.broken = {"all"}
+    loop.start()
+    passes.wait(1)
+    assert loop.stop() == 0
+
+
+def test_on_pass_is_called_while_the_store_is_away_later(world: World) -> None:
+    passes = Passes()
+    world.job("* * * * *")
+    replica = world.replica(on_pass=passes)
+    world.tick()
+    replica.link.broken = {"all"}
+    world.go(at(12, 2))
+    assert passes.count == 121
+
+
+def test_a_store_that_refuses_us_ends_run_with_its_error(live: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(live)
+
+    def refuse(instance: str) -> None:
+        raise BackendRefused("NOPERM")
+
+    monkeypatch.setattr(loop.replica.link, "heartbeat", refuse)
+    assert loop.start().join() is None
+    assert isinstance(loop.error, BackendRefused)
+
+
+def test_run_leaves_no_thread_behind(live: World) -> None:
+    before = set(threading.enumerate())
+    live.job("* * * * * *")
+    loop = Loop(live).start()
+    live.wait(lambda: len(live.runs) == 1)
+    assert loop.stop() == 0
+    for thread in set(threading.enumerate()) - before:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+
+
+def test_a_run_longer_than_its_ttl_keeps_its_lease_in_real_time(live: World) -> None:
+    live.slow_job("* * * * * *", ttl=0.3)
+    passes = Passes()
+    loop = Loop(live, on_pass=passes).start()
+    live.wait(lambda: len(live.runs) == 1)
+    passes.wait(passes.count + 3)
+    assert not live.runs[0].lease_lost
+    assert len(live.runs) == 1
+    live.gate.set()
+    assert loop.stop() == 0
+    assert set(live.outcomes()) == {"succeeded"}
