@@ -6,14 +6,14 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal, Protocol
 
 from asgiref.sync import async_to_sync
-from django.db import close_old_connections, reset_queries
+from django.db import connections, reset_queries
 from django.utils import timezone as django_timezone
 from django.utils import translation
 
@@ -70,7 +70,7 @@ class RunContext:
     ) -> None:
         self.key = key
         self.scheduled_at = scheduled_at
-        self.started_at = datetime.now(timezone.utc)
+        self.started_at = now_of(held.clock)
         self.trigger: Trigger = trigger
         self.fencing_token = held.lease.fence
         self.instance = instance
@@ -133,10 +133,12 @@ class Run:
     def __post_init__(self) -> None:
         self.started: float | None = None
         self.timed_out = False
+        self.interrupted = False
         self.loss_told = False
         self.reported = False
         self._lock = threading.Lock()
         self._cancel: Callable[[], object] | None = None
+        self._cancelled = False
 
     @property
     def expires(self) -> float | None:
@@ -144,6 +146,11 @@ class Run:
         if self.timeout is None or self.started is None or self.timed_out or self.reported:
             return None
         return self.started + self.timeout
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether its handler is not to be started any more."""
+        return self.timed_out or self.interrupted or self.context.lease_lost
 
     def report_once(self) -> bool:
         """Tell the first caller, and no other, that the run's end is its to report."""
@@ -154,6 +161,7 @@ class Run:
     def cancel(self) -> None:
         """Cancel the handler if it is async; a thread can only be told."""
         with self._lock:
+            self._cancelled = True
             if self._cancel is not None:
                 self._cancel()
 
@@ -161,6 +169,8 @@ class Run:
         """Say how the handler can be cancelled from another thread, or that it no longer can."""
         with self._lock:
             self._cancel = cancel
+            if cancel is not None and self._cancelled:
+                cancel()
 
 
 class ErrorReports:
@@ -175,9 +185,10 @@ class ErrorReports:
             return
         try:
             self._on_error(error, ErrorContext(phase, job.key, job.expression, scheduled_at))
-        except Exception:
-            logger.exception("ON_ERROR failed on an error of %s in phase %s.", job.key, phase, extra={"job": job.key})
-            logger.error("The error of %s that ON_ERROR was called with:", job.key, exc_info=error)
+        except BaseException:  # It is user code, and nothing that it raises may end a run or a loop.
+            extra = {"job": job.key, "scheduled_at": scheduled_at}
+            logger.exception("ON_ERROR failed on an error of %s in phase %s.", job.key, phase, extra=extra)
+            logger.error("The error of %s that ON_ERROR was called with:", job.key, exc_info=error, extra=extra)
 
 
 class Runner:
@@ -213,23 +224,30 @@ class Runner:
 
     def interrupt(self, run: Run) -> None:
         """Report a run as cut off by the end of the process."""
+        run.interrupted = True
         self._finish(run, "interrupted", None)
 
     def _run(self, run: Run) -> None:
-        if run.reported:
-            return  # Cut off while it waited for a worker.
+        if run.interrupted:  # Cut off while it waited for a worker.
+            self._give_back(run, "interrupted")
+            return
         run.started = self._clock.monotonic()
         if run.on_start is not None:
             run.on_start()
-        run.context.started_at = datetime.now(timezone.utc)
+        run.context.started_at = now_of(self._clock)
         try:
-            wanted = self._condition(run)
-        except BaseException as error:  # noqa: BLE001 - Whatever it raises, the run has failed and is over.
-            self._end(run, "failed", error, "when")
+            wanted = run.is_over or self._condition(run)
+        except BaseException as error:  # noqa: BLE001 - Whatever it raises, the run is over.
+            self._end(run, self._outcome(run, error), error, "when")
             return
-        if not wanted:
+        if run.is_over:  # Its lease was lost while it waited for a worker, or the condition took too long.
+            self._end(run, self._outcome(run, None), None, "when")
+        elif wanted:
+            self._start(run)
+        else:
             self._skip(run)
-            return
+
+    def _start(self, run: Run) -> None:
         logger.info("%s started.", run.job.key, extra=log_fields(run))
         signals.job_started.send_robust(sender=run.job, context=run.context)
         raised = self._handle(run)
@@ -253,7 +271,7 @@ class Runner:
         self._give_back(run, "condition")
         if not run.report_once():
             return
-        logger.info("%s skipped: its condition is not met.", run.job.key, extra=log_fields(run, outcome="condition"))
+        logger.info("%s skipped: its condition is not met.", run.job.key, extra=log_fields(run, "condition"))
         signals.job_skipped.send_robust(
             sender=run.job,
             key=run.job.key,
@@ -296,13 +314,13 @@ class Runner:
             return "timed out"
         if run.context.lease_lost:
             return "lost"
-        if isinstance(error, Stopping):
+        if run.interrupted or isinstance(error, Stopping):
             return "interrupted"
         return "succeeded" if error is None else "failed"
 
     def _finish(self, run: Run, outcome: Outcome, error: BaseException | None, phase: Phase = "handler") -> None:
         duration = max(0.0, self._clock.monotonic() - run.started) if run.started is not None else 0.0
-        fields = log_fields(run, outcome=outcome, duration=duration)
+        fields = log_fields(run, outcome, duration)
         if not run.report_once():
             logger.warning("%s has ended at last, %.3f s after its start.", run.job.key, duration, extra=fields)
             return
@@ -322,7 +340,8 @@ class Runner:
 def django_defaults() -> Iterator[None]:
     """Give a run fresh database connections and the default time zone and language, and leave none of its own."""
     language = translation.get_language()
-    close_old_connections()
+    in_use = {connection.alias for connection in connections.all(initialized_only=True) if connection.in_atomic_block}
+    close_old_connections(in_use)
     reset_queries()
     try:
         with django_timezone.override(None):
@@ -333,7 +352,20 @@ def django_defaults() -> Iterator[None]:
             translation.deactivate_all()
         else:
             translation.activate(language)
-        close_old_connections()
+        close_old_connections(in_use)
+
+
+def close_old_connections(in_use: Collection[str]) -> None:
+    """Do as Django does around a request, but leave those in use: the transaction of a test goes on after the run."""
+    for connection in connections.all(initialized_only=True):
+        if connection.alias in in_use:
+            continue
+        if connection.in_atomic_block:
+            logger.error("A run left a transaction open on database %s: it is rolled back.", connection.alias)
+            connection.close()
+            del connections[connection.alias]  # Nobody will end it, and until then it could not be used.
+        else:
+            connection.close_if_unusable_or_obsolete()
 
 
 def refuse_awaitable(result: object) -> None:
@@ -347,8 +379,13 @@ def refuse_awaitable(result: object) -> None:
     )
 
 
-def log_fields(run: Run, **more: object) -> dict[str, object]:
-    """Return the structured fields of a log record about a run."""
+def now_of(clock: Clock) -> datetime:
+    """Return a clock's wall time as an aware datetime in UTC."""
+    return datetime.fromtimestamp(clock.time(), timezone.utc)
+
+
+def log_fields(run: Run, outcome: Outcome | None = None, duration: float | None = None) -> dict[str, object]:
+    """Return the structured fields of a log record about a run: always all of them."""
     context = run.context
     return {
         "job": context.key,
@@ -356,5 +393,6 @@ def log_fields(run: Run, **more: object) -> dict[str, object]:
         "instance": context.instance,
         "fencing_token": context.fencing_token,
         "lateness": run.lateness,
-        **more,
+        "outcome": outcome,
+        "duration": duration,
     }
