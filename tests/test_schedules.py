@@ -104,6 +104,46 @@ def test_plain_expressions_are_due_in_utc_when_croniter_says(
         assert instant == theirs.get_next(float) * 1000
 
 
+CHANGES = [
+    ("Europe/Berlin", "2026-03-29T01:00:00+00:00"),
+    ("Europe/Berlin", "2026-10-25T01:00:00+00:00"),
+    ("Asia/Baku", "2013-03-31T00:00:00+00:00"),
+    ("Asia/Baku", "2010-10-31T00:00:00+00:00"),
+    ("America/Sao_Paulo", "2018-11-04T03:00:00+00:00"),
+    ("America/St_Johns", "2006-10-29T02:31:00+00:00"),
+    ("Australia/Lord_Howe", "2026-04-04T15:00:00+00:00"),
+    ("America/Recife", "2000-10-15T02:00:00+00:00"),
+    ("Africa/Freetown", "1939-09-01T01:00:00+00:00"),
+    ("Antarctica/Troll", "2026-10-25T01:00:00+00:00"),
+    ("Antarctica/Casey", "2011-10-27T18:00:00+00:00"),
+    ("Antarctica/Casey", "2010-03-04T15:00:00+00:00"),
+    ("Pacific/Apia", "2011-12-30T10:00:00+00:00"),
+    ("Pacific/Kwajalein", "1969-09-30T13:00:00+00:00"),
+]
+DAYS = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    "expression", ["*/30 * * * *", "15,45 0-5,22,23 * * *", "0 3,12 * * *", "30 0-3 {day} * *", "50 {hour} {day} * *"]
+)
+@pytest.mark.parametrize(("zone", "change"), CHANGES)
+def test_it_does_not_matter_from_where_one_asks_around_a_change(expression: str, zone: str, change: str) -> None:
+    moment = at(change)
+    eve = (moment - timedelta(minutes=1)).astimezone(zoneinfo.ZoneInfo(zone))
+    expression = expression.format(day=eve.day, hour=eve.hour)
+    start = int((moment - 5 * DAYS).timestamp())
+    due, until = simulate(Expression(expression), zoneinfo.ZoneInfo(zone), start, 10 * 1440)
+    asked = range(int((moment - 2 * DAYS).timestamp()), int((moment + 2 * DAYS).timestamp()), 900)
+    remembering = Schedule(expression, zone)
+    for instant in random.Random(1).sample(asked, len(asked)):
+        following = next((n * 1000 for n in due if n > instant), None)
+        latest = next((n * 1000 for n in reversed(due) if n <= instant), None)
+        for schedule in (remembering, Schedule(expression, zone)):
+            found, before = schedule.next_after_ms(instant * 1000), schedule.latest_until_ms(instant * 1000)
+            assert found == following or (following is None and found is not None and found >= until * 1000)
+            assert before == latest or (latest is None and before is not None and before < start * 1000)
+
+
 def test_minutes_and_seconds_before_the_gap_give_the_same_answer() -> None:
     schedule = Schedule("1 2 * * *", "America/New_York")
     for start in ("2026-03-08T01:59:55-05:00", "2026-03-08T01:58:55-05:00", "2026-03-08T01:59:59.999999-05:00"):
@@ -138,7 +178,7 @@ def test_answers_are_in_utc() -> None:
     schedule = Schedule("0 0 * * *", "Asia/Tokyo")
     for answer in (
         schedule.next_after(at("2026-01-01T00:00:00+09:00")),
-        schedule.latest_until(at("2026-01-01T00:00Z")),
+        schedule.latest_until(at("2026-01-01T00:00:00+00:00")),
     ):
         assert answer is not None
         assert answer.tzinfo is UTC
