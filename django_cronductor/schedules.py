@@ -83,12 +83,15 @@ _HASH = re.compile(r"H(?:\((\d+)-(\d+)\))?(?:/(\d+))?", re.ASCII)
 
 
 class _Field(NamedTuple):
-    """A field as read: in capitals, its plain values in order, what depends on the month, and steps that never step."""
+    """A field as read: its text in capitals, its plain values in order, and what depends on the month."""
 
     text: str
     values: tuple[int, ...]
-    special: tuple[tuple[str, int, int], ...]  # ("last", days before it, 0), ("workday", day, 0), ("nth", weekday, n);
-    lone_steps: tuple[tuple[str, int], ...]  # a day or an n of 0 is the last of the month
+    # ("last", days before it, 0), ("workday", day, 0), ("nth", weekday, n): a day or an n of 0 is the last of the month
+    special: tuple[tuple[str, int, int], ...]
+    lone_steps: tuple[
+        tuple[str, int], ...
+    ]  # terms whose step is larger than what it steps through, and their one value
 
     @property
     def starred(self) -> bool:
@@ -277,7 +280,7 @@ class _Days:
 
 
 @lru_cache(maxsize=1024)
-def _join(minutes: tuple[int, ...], seconds: tuple[int, ...]) -> tuple[int, ...]:
+def _seconds_of_hour(minutes: tuple[int, ...], seconds: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(minute * 60 + second for minute in minutes for second in seconds)
 
 
@@ -291,7 +294,7 @@ class _Pattern:
         second, minute, hour, *days = fields
         self.fixed = not (second.starred or minute.starred or hour.starred)  # Debian's fixed-time job
         self._hours = hour.values
-        self._in_hour = _join(minute.values, second.values)
+        self._in_hour = _seconds_of_hour(minute.values, second.values)
         self._first = self._hours[0] * 3600 + self._in_hour[0]
         self._last = self._hours[-1] * 3600 + self._in_hour[-1]
         self._days = _Days(*days)
@@ -417,7 +420,7 @@ _FAR = 26 * _HOUR  # more than any two offsets of a zone differ
 # ahead so that a day is seen whole. All that is less than the shortest period on record, so one transition at most.
 _BLOCK = 36 * _HOUR
 _AHEAD = 30 * _HOUR
-_PLAIN = 1 << 34  # the year 2514: until then every system converts a timestamp
+_PLAIN = 1 << 34  # the year 2514: from 1970 until then every system converts timestamps
 
 
 class _Period(NamedTuple):
@@ -432,7 +435,7 @@ class _Period(NamedTuple):
 def _offset(zone: ZoneInfo, instant: int) -> int:
     if 0 <= instant < _PLAIN:
         offset = datetime.fromtimestamp(instant, zone).utcoffset()
-    else:  # what some systems cannot convert, and an hour-proof distance from the ends of the calendar
+    else:  # slower; kept within the calendar
         offset = (_EPOCH + timedelta(seconds=max(_FIRST, min(instant, _LAST)))).astimezone(zone).utcoffset()
     return offset.days * _DAY + offset.seconds if offset else 0
 
