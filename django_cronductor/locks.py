@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ContextDecorator
+from contextlib import ContextDecorator, closing
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -16,7 +16,15 @@ from typing import Any, Generic, TypeVar
 from django.core.signals import setting_changed
 
 from django_cronductor.backends import create_backend
-from django_cronductor.backends.base import Acquired, Heartbeat, Lease, ReleaseResult, new_instance, new_token
+from django_cronductor.backends.base import (
+    Acquired,
+    Heartbeat,
+    Lease,
+    Release,
+    ReleaseResult,
+    new_instance,
+    new_token,
+)
 from django_cronductor.clock import SystemClock
 from django_cronductor.conf import get_config
 from django_cronductor.durations import Duration, milliseconds
@@ -68,7 +76,7 @@ class HeldLock:
 
     def release(self) -> None:
         """Give the lock back; once is enough. Raises LeaseLost if it was lost before, BackendError if that failed."""
-        if self._released:
+        if self._released or not self._holder.is_ours:
             return
         self._released = True
         lost = self.lost
@@ -103,6 +111,7 @@ class lock(ContextDecorator):  # noqa: N801 - Used like a function.
         check_key(key, "The key of a lock")
         self._key = key
         self._ttl = ttl
+        _milliseconds(key, ttl)  # Refused here rather than at the first call of the decorated function.
         self._held: HeldLock | None = None
 
     def __enter__(self) -> HeldLock:
@@ -162,13 +171,19 @@ class _Holder:
     """Holds the locks of this process: a backend, and the thread that renews them. Made when a lock is first taken."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self._pid = os.getpid()
         self._instance = new_instance()
         self._clock = SystemClock()
         self._backend = create_backend()
+        self._backend.timeout = min(self._backend.timeout, get_config().default_ttl_ms / 3000)
         self._keeper = LeaseKeeper(self._backend, self._clock, self)
         self._answers: dict[str, SimpleQueue[ReleaseResult | BackendError]] = {}
         self._keeper.start()
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether this process made it: in a forked child its locks are the parent's, and its thread is absent."""
+        return self._pid == os.getpid()
 
     def acquire(self, key: str, ttl: int) -> tuple[HeldLease | None, Acquired]:
         """Take a lock; where the reply is lost, ask once more under the same token."""
@@ -181,10 +196,20 @@ class _Holder:
             answer = self._backend.acquire(key, token, ttl, self._instance)
         if not answer.fence:
             return None, answer
-        return self._keeper.hold(Lease(key, token, answer.fence, ttl, self._instance), sent), answer
+        held = self._keeper.hold(Lease(key, token, answer.fence, ttl, self._instance), sent)
+        if held.lost:
+            self._keeper.release(held, "late")
+            raise BackendError(
+                f"{self._backend.describe()}: the lock {key} was won, but had ended before that was read."
+            )
+        return held, answer
 
     def release(self, held: HeldLease) -> None:
         """Release in the keeper's thread, in which no renewal can overtake it, and wait for the answer."""
+        if not self._keeper.running:  # The settings have changed since.
+            with closing(self._backend):
+                self._heed(self._backend.release([Release(held.lease, "released")]).answers[0], held)
+            return
         answers = self._answers[held.lease.token] = SimpleQueue()
         self._keeper.release(held, "released")
         try:
@@ -194,6 +219,9 @@ class _Holder:
         finally:
             self._keeper.withdraw(held)
             del self._answers[held.lease.token]
+        self._heed(answer, held)
+
+    def _heed(self, answer: ReleaseResult | BackendError, held: HeldLease) -> None:
         if isinstance(answer, BackendError):
             raise answer
         if not answer.ok:
@@ -215,8 +243,9 @@ class _Holder:
     # See leases.Listener.
 
     def lease_lost(self, held: HeldLease, left: int | None) -> None:
-        text = "The lock %s (fencing token %d) is lost: another may have it."
-        logger.error(text, held.lease.key, held.lease.fence)
+        if not held.told:
+            text = "The lock %s (fencing token %d) is lost: another may have it."
+            logger.error(text, held.lease.key, held.lease.fence)
 
     def lease_released(self, held: HeldLease, result: ReleaseResult) -> None:
         self._put(held.lease, result)
@@ -248,19 +277,29 @@ _current_lock = threading.Lock()
 
 
 def _acquire(key: str, ttl: Duration | None) -> tuple[HeldLock | None, Acquired]:
-    length = get_config().default_ttl_ms if ttl is None else milliseconds(ttl, f"The ttl of the lock {key}")
+    length = _milliseconds(key, ttl) or get_config().default_ttl_ms
     holder = _holder()
     held, answer = holder.acquire(key, length)
     return (None if held is None else HeldLock(holder, held)), answer
 
 
+def _milliseconds(key: str, ttl: Duration | None) -> int | None:
+    return None if ttl is None else milliseconds(ttl, f"The ttl of the lock {key}")
+
+
 def _holder() -> _Holder:
-    """Return this process's holder; a forked child has no thread of its parent's, and makes its own."""
+    """Return this process's holder."""
     global _current
     with _current_lock:
-        if _current is None or _current.pid != os.getpid():
+        if _current is None:
             _current = _Holder()
         return _current
+
+
+def _forget_parents() -> None:
+    """Begin anew in a forked child, which has no thread of its parent's, but perhaps the lock that one of them held."""
+    global _current, _current_lock
+    _current, _current_lock = None, threading.Lock()
 
 
 def _forget(*, setting: str, **kwargs: object) -> None:
@@ -269,8 +308,10 @@ def _forget(*, setting: str, **kwargs: object) -> None:
     if setting in ("CRONDUCTOR", "CACHES", "DEBUG"):
         with _current_lock:
             old, _current = _current, None
-        if old is not None and old.pid == os.getpid():
+        if old is not None:
             old.close()
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)
 setting_changed.connect(_forget)
