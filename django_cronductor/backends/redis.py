@@ -205,7 +205,7 @@ class RedisBackend(LockBackend):
         """Say that the instance lives."""
         keys = [self._instances, self._requests]
         now, known, requests = self._run("heartbeat", keys, [instance, INSTANCE_LIFETIME], upkeep=True)
-        return Heartbeat(int(now), bool(known), frozenset(requests))
+        return Heartbeat(int(now), known is not None, frozenset(requests))
 
     def instances(self) -> dict[str, int]:
         """Return the instances heard of in the last minute."""
@@ -443,19 +443,19 @@ def _state(key: str, job: dict[str, Any]) -> JobState:
     lease = None
     if "token" in job:
         lease = Lease(
-            key, job["token"], job["fence"], job["ttl"], job["holder"], _which(job["run"]), job.get("attempt", 0)
+            key, job["token"], job["fence"], job["ttl"], job["holder"], _which(job["run"]), job["attempt"]
         )
     last = json.loads(job["last"]) if "last" in job else None
     return JobState(
         key,
         since=job.get("since"),
         fingerprint=job.get("fingerprint"),
-        occurrence=job.get("occurrence"),
+        occurrence=None if job["occurrence"] < 0 else job["occurrence"],
         paused="paused" in job,
         lease=lease,
         started=job.get("started"),
         expires=job.get("expires"),
-        fence=job.get("fence", 0),
+        fence=job["fence"],
         pending=job.get("pending"),
         requested=job.get("requested"),
         last=last

@@ -56,6 +56,8 @@ HOSTILE_KEYS = (
     'quo"ted \\ key',
     "line\nbreak",
     "*?[a-z]",
+    "007",
+    "1e3",
     "x" * 10_000,
 )
 
@@ -684,6 +686,13 @@ class ReplayConformance(BackendHarness):
         assert self.claim(self.now() + 5_000).verdict == "early"
         assert self.claim(first, "t1").fence == lease.fence
 
+    def test_a_look_at_what_is_over_does_not_spoil_it(self) -> None:
+        first, second, _ = self.due()
+        assert self.release(self.win(first)).ok
+        assert self.release(self.win(second, "t1")).ok
+        assert self.claim(second) == ClaimResult("taken")
+        assert self.claim(second, "t1") == ClaimResult("lost", previous=first)
+
     def test_a_win_whose_lease_has_gone_is_lost_and_still_tells_all(self) -> None:
         first, second, _ = self.due()
         dying = self.win(first)
@@ -1294,7 +1303,7 @@ class LockConformance(BackendHarness):
         lease = self.lock("report", holder="a")
         answer = self.acquire("report", holder="b")
         assert (answer.fence, answer.holder) == (0, "a")
-        assert 0 < answer.left <= self.TTL
+        assert 1 < answer.left <= self.TTL
         assert self.renew(lease).ok
 
     def test_an_acquisition_asked_again_is_the_same_with_the_full_ttl(self) -> None:
@@ -1332,7 +1341,7 @@ class LockConformance(BackendHarness):
         result = self.renew(older)
         assert not result.ok
         assert result.left is not None
-        assert 0 < result.left <= self.TTL
+        assert 1 < result.left <= self.TTL
 
     def test_a_lock_lives_as_long_as_it_is_renewed(self) -> None:
         lease = self.lock("report")
@@ -1347,7 +1356,7 @@ class LockConformance(BackendHarness):
         assert self.renew(lease) == RenewResult(True)
         refused = self.acquire("report", holder="b")
         assert (refused.fence, refused.holder) == (0, "a")
-        assert 0 < refused.left <= self.TTL
+        assert 1 < refused.left <= self.TTL
         assert self.lock("other").fence > lease.fence
         assert self.acquire("report", lease.token).fence == lease.fence
         assert self.release(lease).ok
@@ -1367,6 +1376,15 @@ class LockConformance(BackendHarness):
         assert self.renew(lease) == RenewResult(False)
         assert self.lock("report").fence > lease.fence
 
+    def test_after_a_loss_a_lock_is_lost_if_another_is_back_whatever_its_fence(self) -> None:
+        older = self.lock("report", holder="a")
+        self.advance(self.TTL + 5)
+        newer = self.lock("report", holder="b")
+        self.lose(self.backend)
+        assert self.renew(older).ok
+        assert not self.renew(newer).ok
+        assert self.acquire("report").holder == "a"
+
     def test_a_lock_that_ended_or_was_released_is_lost(self) -> None:
         lease = self.lock("report")
         assert self.release(lease) == ReleaseResult(True)
@@ -1383,7 +1401,7 @@ class LockConformance(BackendHarness):
         result = self.release(older)
         assert (result.ok, result.held) == (False, None)
         assert result.left is not None
-        assert 0 < result.left <= self.TTL
+        assert 1 < result.left <= self.TTL
         assert self.renew(newer).ok
 
     def test_a_release_asked_again_is_released(self) -> None:
@@ -1552,7 +1570,24 @@ class BackendClockConformance(BackendHarness):
         self.set_clock(1_700_000_000_001)
         assert self.now() == self.declare() == 1_700_000_000_001
         self.advance(998)
-        assert self.now() == self.declare("v2") == self.backend.heartbeat("i").now == 1_700_000_000_999
+        assert self.now() == self.declare("v2") == 1_700_000_000_999
+
+    def test_every_reply_tells_the_time(self) -> None:
+        self.set_clock(1_700_000_000_000)
+        for now in (1_700_000_000_000, 1_700_000_000_998, 1_700_000_001_997):
+            key = f"at-{now}"
+            self.advance(now - self.now())
+            assert self.backend.heartbeat("i").now == now
+            assert self.backend.declare([Declaration(key, "v1", self.TTL)]).now == now
+            assert self.backend.claim([Claim(key, now, self.token(), self.TTL, self.grace)], "a").now == now
+            assert self.backend.states([key]).now == now
+            lock = self.lock(key)
+            job = self.state(key).lease
+            assert job is not None
+            assert lock.fence == job.fence == now
+            for lease in (lock, job):
+                assert self.backend.renew([lease]).now == now
+                assert self.backend.release([Release(lease)]).now == now
 
     def test_an_occurrence_is_early_until_its_very_millisecond(self) -> None:
         self.declare()

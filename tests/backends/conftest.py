@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from functools import cache
 from typing import Any, ClassVar
@@ -11,12 +12,16 @@ from django.conf import settings
 from django.test import override_settings
 
 from django_cronductor.backends.local import LocalBackend, Store
-from django_cronductor.backends.redis import RedisBackend, script_source
+from django_cronductor.backends.redis import RedisBackend
 from django_cronductor.testing.clock import ManualClock
 from django_cronductor.testing.conformance import BackendHarness
 
-NOON = 1_767_614_400_000
-"""When the tests' clocks start: 2026-01-05, 12:00 UTC."""
+NOON = 1_767_614_400_001
+"""When the tests' clocks start: 2026-01-05, a millisecond past 12:00 UTC."""
+
+
+CLOCK_KEY = f"clock-of-{os.getpid()}"
+"""One for all tests, so that the scripts that read it stay the same."""
 
 
 def new_prefix() -> str:
@@ -30,9 +35,9 @@ def client_for(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, decode_responses=True)
 
 
-def delete_under(client: redis.Redis, base: str, *, but: str = "") -> None:
-    """Delete the keys that begin with `base`, as a flush would, except one."""
-    if keys := [key for key in client.scan_iter(match=f"{base}:*", count=1000) if key != but]:
+def delete_under(client: redis.Redis, base: str) -> None:
+    """Delete the keys that begin with `base`, as a flush would."""
+    if keys := client.keys(f"{base}:*"):
         client.delete(*keys)
 
 
@@ -63,10 +68,14 @@ class RedisCase(BackendHarness):
 
     backend: RedisBackend
 
+    def location(self) -> str:
+        """Return the address of the server."""
+        location: str = settings.CACHES["locks"]["LOCATION"]
+        return location
+
     def setup_method(self) -> None:
-        location = settings.CACHES["locks"]["LOCATION"]
-        cache_settings = {**settings.CACHES["locks"], **self.CACHE}
-        self.client = client_for(location)
+        cache_settings = {**settings.CACHES["locks"], **self.CACHE, "LOCATION": self.location()}
+        self.client = client_for(self.location())
         self.override = override_settings(CACHES={**settings.CACHES, "locks": cache_settings})
         self.override.enable()
         super().setup_method()
@@ -90,16 +99,12 @@ class RedisCase(BackendHarness):
 class ClockedRedisBackend(RedisBackend):
     """The Redis backend with the server's clock replaced by a key, which the test writes."""
 
-    @property
-    def clock_key(self) -> str:
-        return f"{self._base}:clock"
-
     def _source(self, name: str) -> str:
-        ours = f"redis.call('HMGET', '{self.clock_key}', 'seconds', 'microseconds')"
-        return script_source(name).replace("redis.call('TIME')", ours)
+        ours = f"redis.call('HMGET', '{CLOCK_KEY}', 'seconds', 'microseconds')"
+        return super()._source(name).replace("redis.call('TIME')", ours)
 
     def time(self) -> int:
-        seconds, microseconds = self._call(lambda: self._claims.hmget(self.clock_key, "seconds", "microseconds"))
+        seconds, microseconds = self._call(lambda: self._claims.hmget(CLOCK_KEY, "seconds", "microseconds"))
         return int(seconds) * 1000 + int(microseconds) // 1000
 
 
@@ -113,17 +118,14 @@ class ClockedRedisCase(RedisCase):
         self.set_clock(NOON)
         return self.backend
 
-    def lose(self, backend: Any) -> None:
-        delete_under(self.client, backend._base, but=backend.clock_key)
-
     def set_clock(self, now: int) -> None:
-        # Nearly a millisecond more: the scripts round down.
-        clock = {"seconds": now // 1000, "microseconds": now % 1000 * 1000 + 999}
-        self.client.hset(self.backend.clock_key, mapping=clock)
+        # Where odd, nearly a millisecond more: the scripts round down.
+        clock = {"seconds": now // 1000, "microseconds": now % 1000 * 1000 + now % 2 * 999}
+        self.client.hset(CLOCK_KEY, mapping=clock)
         self.clock = now
 
     def advance(self, milliseconds: int) -> None:
         self.set_clock(self.clock + milliseconds)
         # Plain locks end by the server's own clock: bring that forward, too.
-        for key in self.client.scan_iter(match=f"{self.backend._base}:lock:*", count=1000):
+        for key in self.client.keys(f"{self.backend._base}:lock:*"):
             self.client.pexpire(key, self.client.pttl(key) - milliseconds)

@@ -1,10 +1,10 @@
 -- Per job: fingerprint, rest, then the seeds: occurrence, fence, paused, since ('' where not known).
-return each(6, function(job, fingerprint, rest, occurrence, fence, paused, since)
+return each(function(job, fingerprint, rest, occurrence, fence, paused, since)
   local new = not job.since
   if new then
-    if occurrence ~= '' then job.occurrence = math.max(job.occurrence or -1, tonumber(occurrence)) end
-    if fence ~= '' then job.fence = math.max(job.fence or 0, tonumber(fence)) end
-    if paused == '1' then job.paused = job.paused or 1 end
+    if occurrence ~= '' then job.occurrence = math.max(job.occurrence, occurrence) end
+    if fence ~= '' then job.fence = math.max(job.fence, fence) end
+    if paused == '1' then job.paused = 1 end
     -- A seed means that the store lost its data: living holders write their leases back before anything is decided.
     if occurrence .. fence .. paused .. since ~= '' then job.quiet = now + rest end
   end

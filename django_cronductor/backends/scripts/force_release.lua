@@ -1,7 +1,7 @@
 -- One job. The holder's fence is behind from here on, so that it cannot write its lease back.
-return each(0, function(job)
-  local gone = job.token and {run = job.run, attempt = job.attempt, holder = job.holder, fence = job.fence}
+return each(function(job)
+  local gone = run_of(job)
   drop(job, now, 'released by force')
-  job.fence = (job.fence or 0) + 1
-  return gone or false
+  job.fence = job.fence + 1
+  return gone
 end)

@@ -1,5 +1,6 @@
 -- What the job scripts share; put before each of them. A job is one hash without expiry. An empty field means none, so
--- that a change is one HSET: done whole or not at all.
+-- that a change is one HSET: done whole or not at all. Arguments are text: arithmetic reads them as numbers, a comparison
+-- does not.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -21,6 +22,7 @@ local function read(key)
       job[field] = i <= #NUMBERS and tonumber(values[i]) or values[i]
     end
   end
+  job.occurrence, job.fence = job.occurrence or -1, job.fence or 0
   return job
 end
 
@@ -28,29 +30,26 @@ local function write(key, before, job)
   local changes = {}
   for _, field in ipairs(FIELDS) do
     if job[field] ~= before[field] then
-      local value = job[field] or ''
-      if type(value) == 'number' then value = string.format('%.0f', value) end
       changes[#changes + 1] = field
-      changes[#changes + 1] = value
+      changes[#changes + 1] = job[field] or ''
     end
   end
   if #changes == 0 then return nil end
   local done = redis.pcall('HSET', key, unpack(changes))
-  return type(done) == 'table' and done.err or nil
+  return type(done) == 'table' and done.err
 end
 
--- Ask `decide` about every key, with its `width` arguments; a key that fails answers for itself alone.
-local function each(width, decide)
-  local replies = {}
+-- Ask `decide` about every key, with the key's share of the arguments; a key that fails answers for itself alone.
+local function each(decide)
+  local replies, width = {}, #ARGV / #KEYS
   for i, key in ipairs(KEYS) do
     local job, failure = read(key)
     local reply
     if job then
-      local before, arguments = {}, {}
+      local before, done = {}, nil
       for field, value in pairs(job) do before[field] = value end
-      for n = 1, width do arguments[n] = ARGV[(i - 1) * width + n] end
-      reply = decide(job, unpack(arguments))
-      failure = write(key, before, job)
+      done, reply = pcall(decide, job, unpack(ARGV, (i - 1) * width + 1, i * width))
+      if done then failure = write(key, before, job) else failure = reply end
     end
     replies[i] = cjson.encode(failure and {error = failure} or reply)
   end
@@ -61,10 +60,9 @@ local function live(job)
   return job.token and job.expires > now
 end
 
-local function dead(job)
-  if job.token and not live(job) then
-    return {run = job.run, attempt = job.attempt, holder = job.holder, fence = job.fence}
-  end
+-- The run that has the lease; where no lease is live, it is dead, and nobody was told of it yet.
+local function run_of(job)
+  return job.token and {run = job.run, attempt = job.attempt, holder = job.holder, fence = job.fence}
 end
 
 -- End the lease; the fence stays. `last` is for the eye: no rule reads it.
@@ -82,7 +80,7 @@ end
 -- Start a lease over whatever dead one was there. Never below the clock: fences rise even if the store lost its data.
 local function win(job, run, attempt, token, ttl, holder)
   drop_dead(job)
-  job.fence = math.max((job.fence or 0) + 1, now)
+  job.fence = math.max(job.fence + 1, now)
   job.token, job.run, job.attempt, job.holder = token, run, attempt, holder
   job.ttl, job.started, job.expires = ttl, now, now + ttl
 end
@@ -95,8 +93,8 @@ end
 
 -- The clock may have gone back: nothing lasts longer than it was made for.
 local function cut(job, rest)
-  if job.token and job.expires - now > job.ttl then job.expires = now + job.ttl end
-  if job.quiet and job.quiet - now > rest then job.quiet = now + rest end
+  if job.token then job.expires = math.min(job.expires, now + job.ttl) end
+  if job.quiet then job.quiet = math.min(job.quiet, now + rest) end
 end
 
 local function resting(job)
@@ -114,18 +112,18 @@ end
 -- What a holder's lease is to the store: 'ours', 'lost', or 'less': the store lost data and knows less than the holder.
 local function own(job, token, fence)
   if job.token == token then return 'ours' end
-  local there = job.fence or 0
   -- An equal fence without the lease was released, abandoned or forced off; at rest it is the holder's own, as a seed.
-  if live(job) or there > fence or (there == fence and not resting(job)) then return 'lost' end
+  if live(job) or job.fence > fence or (job.fence == fence and not resting(job)) then return 'lost' end
   return 'less'
 end
 
 local function lost(job)
-  return {ok = false, left = job.token and math.max(0, job.expires - now) or nil}
+  return {ok = false, left = job.token and math.max(0, job.expires - now)}
 end
 
+-- Write a lease back; its end is the caller's to set.
 local function restore(job, token, fence, run, attempt, ttl, holder)
   job.token, job.run, job.attempt, job.holder = token, run, attempt, holder
-  job.fence, job.ttl, job.started, job.expires = fence, ttl, now, now + ttl
-  if tonumber(run) then job.occurrence = math.max(job.occurrence or -1, tonumber(run)) end
+  job.fence, job.ttl, job.started = fence, ttl, now
+  if run ~= 'manual' then job.occurrence = math.max(job.occurrence, run) end
 end

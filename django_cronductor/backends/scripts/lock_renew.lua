@@ -1,5 +1,6 @@
 -- Keys: the locks, the counter last. Per lock: token, fence, ttl, holder.
 local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local replies = {}
 local counter = table.remove(KEYS)
 for i, key in ipairs(KEYS) do
@@ -17,4 +18,4 @@ for i, key in ipairs(KEYS) do
   local left = not ours and there and redis.call('PTTL', key) or nil
   replies[i] = cjson.encode(failure and {error = failure} or {ok = ours, left = left})
 end
-return {time[1] * 1000 + math.floor(time[2] / 1000), replies}
+return {now, replies}

@@ -1,6 +1,6 @@
 -- Per job: token, fence, run, attempt, ttl, holder, outcome.
-return each(7, function(job, token, fence, run, attempt, ttl, holder, outcome)
-  fence, attempt, ttl = tonumber(fence), tonumber(attempt), tonumber(ttl)
+return each(function(job, token, fence, run, attempt, ttl, holder, outcome)
+  fence = tonumber(fence)
   local retry = token .. ':released'
   if job.asked == retry then return cjson.decode(job.answer) end
   local owned = own(job, token, fence)
@@ -8,9 +8,9 @@ return each(7, function(job, token, fence, run, attempt, ttl, holder, outcome)
   if owned == 'less' then restore(job, token, fence, run, attempt, ttl, holder) end
   drop(job, now, outcome)
   -- What came during the run is consumed by its end: overlap skips, once, told by the one who caused it.
-  local pending, decided = job.pending, job.occurrence or -1
+  local pending, decided = job.pending, job.occurrence
   job.pending = nil
   if not pending or pending <= decided then return {ok = true} end
   job.occurrence = pending
-  return say(job, retry, {ok = true, held = {math.max(decided, job.since or -1), pending}})
+  return say(job, retry, {ok = true, held = {math.max(decided, job.since), pending}})
 end)

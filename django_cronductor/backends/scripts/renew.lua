@@ -1,6 +1,6 @@
 -- Per job: token, fence, run, attempt, ttl, holder.
-return each(6, function(job, token, fence, run, attempt, ttl, holder)
-  fence, attempt, ttl = tonumber(fence), tonumber(attempt), tonumber(ttl)
+return each(function(job, token, fence, run, attempt, ttl, holder)
+  fence = tonumber(fence)
   local owned = own(job, token, fence)
   if owned == 'lost' then return lost(job) end
   if owned == 'less' then restore(job, token, fence, run, attempt, ttl, holder) end

@@ -1,2 +1,2 @@
 -- Per job: nothing. Reads only.
-return each(0, function(job) return job end)
+return each(function(job) return job end)
