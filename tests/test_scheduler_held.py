@@ -12,6 +12,9 @@ from django_cronductor.jobs import JobRegistry
 from django_cronductor.runner import RunContext
 from tests.scheduler_world import LocalStore, RedisStore, Replica, World, at
 
+# Runs close old connections around them, which counts as access to the database.
+pytestmark = pytest.mark.django_db
+
 
 @pytest.fixture(params=[LocalStore, RedisStore])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:

@@ -16,6 +16,9 @@ from django_cronductor.exceptions import BackendRefused, Stopping
 from django_cronductor.runner import RunContext
 from tests.scheduler_world import DEADLINE, Link, LocalStore, RedisStore, Replica, World, at
 
+# Runs close old connections around them, which counts as access to the database.
+pytestmark = pytest.mark.django_db
+
 
 @pytest.fixture(params=[LocalStore, RedisStore])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:

@@ -12,6 +12,9 @@ from django.dispatch import Signal
 from django_cronductor import signals
 from tests.scheduler_world import SIGNALS, LocalStore, World, at
 
+# Runs close old connections around them, which counts as access to the database.
+pytestmark = pytest.mark.django_db
+
 
 @pytest.fixture
 def world() -> Iterator[World]:
