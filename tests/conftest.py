@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -20,6 +21,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start the server before any test, and tell Django and the processes that tests start where it is."""
     if config.option.help or config.option.collectonly:
         return
+    # Told to end, the run ends as by Ctrl-C: fixtures stop the processes that they have started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     capture = config.pluginmanager.getplugin("capturemanager")
     server = RedisServer()
     try:

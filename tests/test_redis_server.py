@@ -20,6 +20,7 @@ from django.core.cache import caches
 from tests import redis_server as module
 from tests.redis_server import RedisServer, ServerUnavailable, build_server, find_server
 
+ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 10.0
 
 
@@ -169,9 +170,8 @@ def test_dies_with_the_process_that_started_it() -> None:
     code = (
         "from tests.redis_server import *; s = RedisServer(); s.start(); print(s.pid, s.directory, flush=True); input()"
     )
-    root = Path(__file__).resolve().parent.parent
     with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as starter:
         assert starter.stdout is not None
         pid, directory = starter.stdout.readline().split()
@@ -182,6 +182,28 @@ def test_dies_with_the_process_that_started_it() -> None:
     while is_alive(int(pid)) or Path(directory).exists():
         assert time.monotonic() < deadline, "the server outlived its starter"
         waiter.wait(0.01)
+
+
+TEST_THAT_WAITS = """
+def test_waits(redis_server):
+    print(redis_server.pid, redis_server.directory, flush=True)
+    input()
+"""
+
+
+def test_a_test_run_that_is_told_to_end_stops_what_it_started(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *")
+    (tmp_path / "test_waits.py").write_text(TEST_THAT_WAITS)
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
+    with subprocess.Popen(
+        [*command, str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        pid, directory = next(line for line in run.stdout if "cronductor-redis-" in line).split()
+        run.terminate()
+        assert run.wait(DEADLINE) == pytest.ExitCode.INTERRUPTED
+    assert not is_alive(int(pid))
+    assert not Path(directory).exists()
 
 
 @pytest.mark.parametrize("name", ["redis-server", "valkey-server"])
