@@ -65,6 +65,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until a signal, or once."""
         if options["reload"]:
+            # The reloader ends by Ctrl-C itself, and takes SIGTERM over.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             autoreload.run_with_reloader(self._run, **options)
         else:
             with self._stopping_on_signals():
