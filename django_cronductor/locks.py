@@ -233,7 +233,7 @@ class _Holder:
         try:
             return answers.get(timeout=longest)
         except Empty:
-            return BackendError(f"{self._backend.describe()}: no answer within {longest:g} s.")
+            raise BackendError(f"{self._backend.describe()}: no answer within {longest:g} s.") from None
 
     def close(self) -> None:
         """Renew nothing any more and close the connections."""

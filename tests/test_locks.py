@@ -520,7 +520,23 @@ class TestStoreFailures:
             Failing(patch).down("release")
             with pytest.raises(BackendError), lock("a", ttl=SHORT):
                 pass
-        eventually(lambda: (held := try_lock("a")) is not None and (held.release(), True))
+        eventually(lambda: run_exclusive("a", lambda: None).acquired)
+
+    def test_a_release_that_is_never_answered_is_an_error(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def hang(*args: Any) -> Any:
+            assert go_on.wait(PATIENCE)
+            raise BackendError("The store is down.")
+
+        go_on = threading.Event()
+        monkeypatch.setattr(RedisBackend, "release", hang)
+        with override_settings(CRONDUCTOR={"CACHE": "locks", "PREFIX": prefix, "DEFAULT_TTL": 0.06}):
+            held = try_lock("a", ttl=60)
+            assert held is not None
+            try:
+                with pytest.raises(BackendError, match=r"Redis at .*: no answer within 1\.08 s"):
+                    held.release()
+            finally:
+                go_on.set()
 
     def test_short_default_leases_make_for_short_waits(self, prefix: str) -> None:
         with (
@@ -612,7 +628,7 @@ class TestProcesses:
             outlive(2 * SHORT)
             assert try_lock("a") is None
             os.kill(other.pid, signal.SIGKILL)
-            eventually(lambda: (held := try_lock("a")) is not None and (held.release(), True))
+            eventually(lambda: run_exclusive("a", lambda: None).acquired)
 
     def test_what_one_process_does_under_the_lock_no_other_does_meanwhile(
         self, shared: str, redis_client: redis.Redis
