@@ -299,8 +299,8 @@ class Runner:
 
         async def main() -> Any:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
-            if task is not None:
-                run.cancellable(lambda: loop.call_soon_threadsafe(task.cancel))
+            assert task is not None
+            run.cancellable(lambda: loop.call_soon_threadsafe(task.cancel))
             try:
                 return await result
             finally:

@@ -13,8 +13,10 @@ import pytest
 
 from django_cronductor.backends.base import (
     Claim,
+    ClaimResult,
     Declaration,
     Heartbeat,
+    JobState,
     Lease,
     Release,
     ReleaseResult,
@@ -615,11 +617,14 @@ class TestWithAStore:
     def win(self, store: LocalBackend, keeper: LeaseKeeper, clock: ManualClock) -> HeldLease:
         token, occurrence, sent = new_token(), store.time(), clock.monotonic()
         (won,) = store.claim([Claim("job", occurrence, token, 3_000, HOUR)], "me").answers
+        assert isinstance(won, ClaimResult)
         assert won.verdict == "won"
         return keeper.hold(Lease("job", token, won.fence, 3_000, "me", occurrence), sent)
 
     def claim(self, store: LocalBackend) -> str:
-        return store.claim([Claim("job", store.time(), new_token(), 3_000, HOUR)], "other").answers[0].verdict
+        (answer,) = store.claim([Claim("job", store.time(), new_token(), 3_000, HOUR)], "other").answers
+        assert isinstance(answer, ClaimResult)
+        return answer.verdict
 
     def test_a_lease_is_held_for_as_long_as_it_is_kept(
         self, store: LocalBackend, keeper: LeaseKeeper, clock: ManualClock
@@ -640,7 +645,10 @@ class TestWithAStore:
         assert ears.of("released") == [("released", "job", ReleaseResult(True))]
         clock.advance(1)
         assert self.claim(store) == "won"
-        assert store.states(["job"]).answers[0].last.outcome == "succeeded"
+        (state,) = store.states(["job"]).answers
+        assert isinstance(state, JobState)
+        assert state.last is not None
+        assert state.last.outcome == "succeeded"
 
     def test_a_paused_process_learns_that_another_has_taken_over(
         self, store: LocalBackend, keeper: LeaseKeeper, clock: ManualClock, ears: Ears
@@ -704,8 +712,12 @@ class TestThread:
     def test_a_release_while_the_thread_waits_is_sent_at_once(
         self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend
     ) -> None:
+        def note(leases: list[Lease]) -> list[ReleaseResult]:
+            sent.set()
+            return [ReleaseResult(True)]
+
         sent = threading.Event()
-        backend.on_release = lambda leases: (sent.set(), [ReleaseResult(True)])[1]
+        backend.on_release = note
         keeper.start()
         keeper.release(keeper.hold(lease(), clock.monotonic()), "succeeded")
         assert sent.wait(PATIENCE)
@@ -722,9 +734,12 @@ class TestThread:
                 assert go_on.wait(PATIENCE)
             return [RenewResult(True)] * len(leases)
 
+        def note(leases: list[Lease]) -> list[ReleaseResult]:
+            seen.set()
+            return [ReleaseResult(True)]
+
         entered, go_on, seen = threading.Event(), threading.Event(), threading.Event()
-        backend.on_renew = answer_late
-        backend.on_release = lambda leases: (seen.set(), [ReleaseResult(True)])[1]
+        backend.on_renew, backend.on_release = answer_late, note
         first = keeper.hold(lease(), clock.monotonic() - 1)
         keeper.start()
         assert entered.wait(PATIENCE)

@@ -580,6 +580,16 @@ class TestCondition:
         assert sorted(world.names) == ["job_finished", "release"]
         assert world.outcome == outcome
 
+    def test_a_skipped_run_that_was_reported_as_cut_off_meanwhile_is_told_once(self, world: World) -> None:
+        def release(held: HeldLease, outcome: str) -> None:
+            world._release(held, outcome)
+            world.runner.interrupt(run)
+
+        world.runner = Runner(world.clock, release, ErrorReports(None))
+        run = world.run(lambda: None, when=lambda: False)
+        world.runner.execute(run)
+        assert world.names == ["release", "job_finished"]
+
     @nobody_waits_for_ever
     def test_one_that_is_async_is_cancelled_by_the_timeout(self, world: World) -> None:
         async def when() -> bool:

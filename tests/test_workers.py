@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_calls_that_come_one_after_the_other_share_one_thread(make_pool: Callabl
 def test_calls_begin_in_the_order_they_came(make_pool: Callable[..., WorkerPool]) -> None:
     pool, order = make_pool(1), list[int]()
     for number in range(100):
-        pool.submit(lambda number=number: order.append(number))
+        pool.submit(partial(order.append, number))
     assert pool.wait_idle(PATIENCE)
     assert order == list(range(100))
 
@@ -194,7 +195,7 @@ def test_after_close_the_threads_end_when_everything_has_been_called(
     pool, done = make_pool(1), list[int]()
     pool.submit(gate)
     for number in range(3):
-        pool.submit(lambda number=number: done.append(number))
+        pool.submit(partial(done.append, number))
     gate.wait_for(1)
     (thread,) = threads_of_tests()
     pool.close()
