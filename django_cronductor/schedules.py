@@ -499,11 +499,11 @@ class Schedule:
     """
     The occurrences of a cron expression in a time zone.
 
-    Raises ConfigurationError if either cannot be used. `key` is the job's key, by which `H` is hashed. Where day-of-
-    month or day-of-week starts with `*` a day must match both, else one of them. Clock changes follow Debian cron: a
-    fixed-time job in the skipped hour runs once, right after it; in the repeated hour once, the first time; one whose
-    second, minute or hour field starts with `*` follows elapsed time; a jump of three hours or more is a correction,
-    and nothing is made up for it. Immutable, and safe in threads.
+    Raises ConfigurationError if either cannot be used. `key` is the job's key, by which `H` is hashed. Where
+    day-of-month or day-of-week starts with `*` a day must match both, else one of them. Clock changes follow Debian
+    cron: a fixed-time job in the skipped hour runs once, right after it; in the repeated hour once, the first time;
+    one whose second, minute or hour field starts with `*` follows elapsed time; a jump of three hours or more is a
+    correction, and nothing is made up for it. Immutable, and safe in threads.
     """
 
     __slots__ = ("_calm", "_expression", "_fingerprint", "_pattern", "_zone")
