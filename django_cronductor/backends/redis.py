@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 from django.core.cache import caches
+from django.core.checks import CheckMessage, Error, Warning  # noqa: A004
 
 from django_cronductor.backends.base import (
     INSTANCE_LIFETIME,
@@ -72,6 +73,11 @@ class RedisBackend(LockBackend):
     """Claims and leases in the Redis (or Valkey) behind a Django cache, for any number of replicas."""
 
     shared: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls, *, cache: str, prefix: str, deploy: bool) -> list[CheckMessage]:
+        """Report, for deployment alone, a store that cannot be used (E101) or that may evict the locks (W101)."""
+        return _deployment_messages(cls(cache=cache, prefix=prefix)) if deploy else []
 
     def describe(self) -> str:
         """Say which server and database, never the password."""
@@ -221,6 +227,14 @@ class RedisBackend(LockBackend):
         """Take a plain lock; see the contract."""
         _, fence, owner, left = self._run("lock_acquire", [self._lock(key), self._counter], [token, ttl, holder])
         return Acquired(int(fence), owner, int(left))
+
+    def eviction_policy(self) -> str:
+        """Return which keys the server drops when its memory is full, or "" if it has no limit or does not tell."""
+        try:
+            memory = self._call(lambda: self._claims.info("memory"))
+        except BackendRefused:
+            return ""
+        return str(memory.get("maxmemory_policy", "")) if memory.get("maxmemory") else ""
 
     def close(self) -> None:
         """Close both pools."""
@@ -391,6 +405,22 @@ class RedisBackend(LockBackend):
         return Reply(max(of_jobs.now, of_locks.now), answers)
 
 
+def _deployment_messages(backend: RedisBackend) -> list[CheckMessage]:
+    try:
+        backend.states([""])
+        policy = backend.eviction_policy()
+    except (BackendError, ConfigurationError) as error:
+        hint = "No job runs without it: see whether the address, the password and the permissions are right."
+        return [Error(f"The lock store cannot be used. {error}", hint=hint, id="cronductor.E101")]
+    finally:
+        backend.close()
+    if not policy.startswith("allkeys"):
+        return []
+    text = f"{backend.describe()} evicts keys when its memory is full (maxmemory-policy {policy}): locks can vanish."
+    hint = "Set maxmemory-policy to noeviction, or to one of volatile-*: what is kept of a job has no expiry."
+    return [Warning(text, hint=hint, id="cronductor.W101")]
+
+
 def _driver(client: Any) -> ModuleType:
     """Return the package that the client is from, redis or valkey, also for a subclass of its client."""
     for kind in type(client).__mro__:
@@ -442,9 +472,7 @@ def _release_result(answer: dict[str, Any]) -> ReleaseResult:
 def _state(key: str, job: dict[str, Any]) -> JobState:
     lease = None
     if "token" in job:
-        lease = Lease(
-            key, job["token"], job["fence"], job["ttl"], job["holder"], _which(job["run"]), job["attempt"]
-        )
+        lease = Lease(key, job["token"], job["fence"], job["ttl"], job["holder"], _which(job["run"]), job["attempt"])
     last = json.loads(job["last"]) if "last" in job else None
     return JobState(
         key,

@@ -38,8 +38,10 @@ class TestScripts(ClockedRedisCase):
         self.lapse()
         self.claim(second)
         assert not set(self.stored()) & LEASE_FIELDS
-        self.win(third)
+        self.win(third, "t3")
         self.backend.force_release(self.JOB)
+        assert not set(self.stored()) & LEASE_FIELDS
+        assert self.claim(third, "t3").verdict == "lost"
         assert not set(self.stored()) & LEASE_FIELDS
 
     def test_values_are_stored_as_plain_whole_numbers_and_text(self) -> None:
