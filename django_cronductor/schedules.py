@@ -587,6 +587,24 @@ class Schedule:
         except Exception:  # noqa: BLE001 - words are a courtesy: where the library has none, the expression says it
             return self._expression
 
+    def clock_change(self, instant: datetime) -> str | None:
+        """Say what a clock change means for an occurrence, such as that its wall time comes twice; None if nothing."""
+        at = _to_seconds(instant)
+        period = _period(self._zone, at)
+        wall = at + period.offset
+        fixed = self._pattern.fixed
+        if fixed and at == period.start and period.opens < wall:
+            skipped = self._pattern.nearest(period.opens, 1)
+            if skipped is not None and skipped < wall:
+                return f"{_clock(skipped)} does not exist this day: runs at {_clock(wall)}"
+        ahead, behind = _period(self._zone, period.end), _period(self._zone, period.start - 1)
+        if wall >= period.end + ahead.offset:
+            once = fixed and period.offset - ahead.offset < _CORRECTION
+            return f"{_clock(wall)} comes twice this day: {'runs the first time only' if once else 'the first time'}"
+        if wall < period.start + behind.offset:
+            return f"{_clock(wall)} comes twice this day: the second time"
+        return None
+
     def _next(self, at: int) -> int | None:
         """Return the first occurrence from `at` on, in UTC seconds."""
         fixed, nearest, zone = self._pattern.fixed, self._pattern.nearest, self._zone
@@ -641,6 +659,11 @@ class Schedule:
         midnight = wall - wall % _DAY - offset
         tomorrow = midnight + _DAY
         self._calm = (max(midnight, start + 1, opens - offset), end if end < tomorrow else tomorrow, midnight)
+
+
+def _clock(wall: int) -> str:
+    minutes, second = divmod(wall % _DAY, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}" + (f":{second:02}" if second else "")
 
 
 def _to_seconds(instant: datetime) -> int:
