@@ -236,7 +236,8 @@ class Scheduler:
             self._tell(partial(self._runner.interrupt, run))
             self._keeper.withdraw(run.held)  # Its thread may still work: the lease is left to lapse.
         end = self._clock.monotonic() + LAST_WORDS
-        while self._keeper.pending and self._clock.monotonic() < end:
+        # Until the loop has heard the answers: what was held is told here.
+        while any(run.held.ended for _, run in self._runs.values()) and self._clock.monotonic() < end:
             self._read_inbox(0.1)
         if not cut_off:
             self._workers.wait_idle(LAST_WORDS)
