@@ -427,7 +427,9 @@ class Scheduler:
         if answer.left:
             self._agenda.look_in(entry, answer.left)
         missed = self._reports.answer(entry.job, entry.schedule, question.occurrence, answer)
-        if answer.runs:
+        if answer.verdict == "won" and now - question.occurrence > entry.grace:
+            self._leave(entry, "its grace")  # The first answer was lost, and this one is a repetition.
+        elif answer.runs:
             lateness = max(0, now - question.occurrence) / 1000
             trigger = self._trigger(question.occurrence, answer, missed)
             self._dispatch(entry, question.token, answer, question.occurrence, sent, trigger, missed, lateness)
@@ -480,8 +482,7 @@ class Scheduler:
     ) -> None:
         key, timeout = entry.job.key, entry.job.timeout_ms
         if self._clock.monotonic() >= sent + entry.ttl / 1000:
-            logger.warning("%s was won, but the answer came after its lease had ended: not started.", key)
-            self._agenda.look_in(entry, entry.ttl)
+            self._leave(entry, "its lease")
             return
         held = self._keeper.hold(Lease(key, token, answer.fence, entry.ttl, self.instance, run, answer.attempt), sent)
         scheduled_at = None if run == MANUAL else to_datetime(run)
@@ -494,6 +495,12 @@ class Scheduler:
             self._hear_keeper()
         else:
             self._workers.submit(partial(self._runner.execute, new))
+
+    def _leave(self, entry: Entry, ended: str) -> None:
+        """Start nothing and let the lease lapse: who looks then, here or elsewhere, reports the run as abandoned."""
+        text = "%s was won, but the answer came after %s had ended: not started."
+        logger.warning(text, entry.job.key, ended, extra={"job": entry.job.key, "instance": self.instance})
+        self._agenda.look_in(entry, entry.ttl)
 
     def _watch_runs(self) -> None:
         now = self._clock.monotonic()
