@@ -104,6 +104,27 @@ def test_many_jobs_due_at_once_run_once_each_over_replicas(world: World) -> None
     assert sorted(context.key for context in world.runs) == keys
 
 
+def test_twenty_replicas_make_one_run_a_minute(world: World) -> None:
+    world.job("* * * * *")
+    for number in range(20):
+        world.replica(uptime=number)
+    world.tick()
+    world.go(at(12, 10), step=5)
+    assert world.ran() == [at(12, minute) for minute in range(1, 11)]
+
+
+def test_a_call_asks_about_250_jobs_and_no_more(world: World) -> None:
+    for number in range(600):
+        world.job("* * * * *", f"job-{number:03}", grace=30)
+    replica = world.replica(inline=False, max_workers=1000)
+    world.tick()
+    world.until(at(12, 1, 31))  # Too late for any of them: nothing is to be run.
+    world.tick()
+    assert [len(claims) for claims in replica.link.asked("claim")] == [250, 250, 100]
+    replica.settle()
+    assert len(world.missed()) == 600
+
+
 # In time.
 
 

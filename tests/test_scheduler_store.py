@@ -125,6 +125,24 @@ def test_a_win_that_was_never_heard_of_is_reported_as_abandoned_and_not_run_late
     assert world.ran() == [at(14)]
 
 
+def test_a_win_that_is_heard_of_after_its_grace_is_not_started_and_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.job("0 13 * * *", ttl=30, grace=60)
+    replica = world.replica(instance="cut off")
+    world.tick()
+    world.until(at(13))
+    replica.link.deaf["claim"] = 1
+    world.tick()
+    replica.link.broken = {"all"}
+    world.go(at(14), step=10)
+    replica.link.broken = set()
+    world.go(at(14, 2))
+    assert world.runs == []
+    assert world.abandoned() == [("job", at(13), "cut off")]
+    assert any("after its grace" in text for text in texts(caplog, logging.WARNING))
+
+
 def test_a_win_whose_reply_took_longer_than_the_lease_is_not_started(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

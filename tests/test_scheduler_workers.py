@@ -10,9 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from django_cronductor import signals
+from django_cronductor.backends.base import ReleaseResult
 from django_cronductor.backends.local import LocalBackend, Store
 from django_cronductor.clock import SystemClock
 from django_cronductor.exceptions import BackendRefused, Stopping
+from django_cronductor.leases import HeldLease
 from django_cronductor.runner import RunContext
 from tests.scheduler_world import DEADLINE, Link, LocalStore, RedisStore, Replica, World, at
 
@@ -448,6 +450,34 @@ def test_after_stop_nothing_new_is_claimed(live: World) -> None:
     live.gate.set()
     assert loop.join() == 0
     assert len(live.runs) == before
+
+
+def test_a_drain_reports_what_was_held_though_the_answer_to_the_release_is_slow_to_come(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.slow_job("* * * * *")
+    replica = world.replica(inline=False)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    world.go(at(12, 2, 10))
+    drained = threading.Event()
+    hear, retire = replica.lease_released, replica.link.retire
+
+    def hear_late(held: HeldLease, result: ReleaseResult) -> None:
+        drained.wait(0.3)  # As long as the drain does not wait for it, or else this long.
+        hear(held, result)
+
+    def note(instance: str) -> None:
+        drained.set()
+        retire(instance)
+
+    monkeypatch.setattr(replica, "lease_released", hear_late)
+    monkeypatch.setattr(replica.link, "retire", note)
+    world.gate.set()
+    replica.stop()
+    assert replica.run() == 0
+    assert world.skipped() == [("job", at(12, 2), "held")]
 
 
 def queue_two(world: World, **options: object) -> Replica:
