@@ -45,8 +45,14 @@ def offset(seconds: float) -> dict[str, str]:
     """Return the environment of a process whose wall clock is off by so many seconds."""
     if not seconds:
         return {}
-    # The monotonic clock stays as it is: waits and leases go by it, and the journal's entries can be compared.
-    return {"LD_PRELOAD": find_faketime(), "FAKETIME": f"{seconds:+g}", "DONT_FAKE_MONOTONIC": "1"}
+    return {
+        "LD_PRELOAD": find_faketime(),
+        "FAKETIME": f"{seconds:+g}",
+        # The monotonic clock stays as it is: waits and leases go by it, and the journal's entries can be compared.
+        "DONT_FAKE_MONOTONIC": "1",
+        # By default it reads the interpreter's own waits as ones on the wall clock, and threads stall for most of a second.
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+    }
 
 
 @dataclass

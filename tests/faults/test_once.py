@@ -76,7 +76,7 @@ def test_two_hundred_jobs_due_in_one_second_run_once_each_over_three_replicas(re
 
 def test_every_occurrence_runs_once_while_replicas_are_replaced_one_after_the_other(replicas: Replicas) -> None:
     living = replicas.start("brisk", clocks=(0.0, 0.0, 0.0))
-    for _ in range(6):
+    for _ in range(5):
         replicas.wait_for_starts("brisk", len(replicas.journal.starts("brisk")) + 3)
         oldest = living.pop(0)
         oldest.terminate()

@@ -39,14 +39,14 @@ def wait_for_return(replicas: Replicas) -> None:
     """Wait until `tick` runs again, as soon as is promised, and for some more of it."""
     returned = time.monotonic()
     replicas.wait_for_start("tick", after=returned, within=RESUMES_WITHIN)
-    replicas.wait_for_starts("tick", 4, after=returned)
+    replicas.wait_for_starts("tick", 3, after=returned)
 
 
 def let_go(replicas: Replicas, steady: Entry) -> None:
     """Hold that the run of `steady` is still the only one and has its lease, let it end, and end everything."""
     assert replicas.journal.starts("steady") == [steady]
     replicas.hold.unlink()
-    replicas.wait_for_starts("steady", 3)
+    replicas.wait_for_starts("steady", 2)
     replicas.finish()
     assert replicas.journal.entries("finished", "steady")[0].details["outcome"] == "succeeded"
     assert replicas.journal.entries("finished", "steady")[0].token == steady.token

@@ -37,7 +37,7 @@ for key in ("tick", "ahead", "behind"):
     registry.schedule("* * * * * *", record, key=key, takes_context=True)
 
 for key in BURST:
-    registry.schedule("*/5 * * * * *", record, key=key, takes_context=True)
+    registry.schedule("*/4 * * * * *", record, key=key, takes_context=True)
 
 
 @cron("* * * * * *", key="brisk", takes_context=True)
