@@ -52,8 +52,9 @@ REFUSALS = (
     "MOVED",
     "CROSSSLOT",
     "no permission",
-    "invalid password",
-    "invalid username",
+    "can't run this command",
+    "can't access at least one of the keys",
+    "AuthenticationError",
     "without any password configured",
     "unknown command",
     "DB index is out of range",
@@ -334,7 +335,7 @@ class RedisBackend(LockBackend):
         try:
             return send()
         except (self._driver_error, OSError) as error:
-            raise self._failure(str(error) or type(error).__name__, pool) from error
+            raise self._failure(f"{type(error).__name__}: {error}", pool) from error
 
     def _failure(self, text: str, pool: Any) -> BackendError:
         password = pool.connection_kwargs.get("password")
