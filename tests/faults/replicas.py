@@ -50,7 +50,7 @@ def offset(seconds: float) -> dict[str, str]:
         "FAKETIME": f"{seconds:+g}",
         # The monotonic clock stays as it is: waits and leases go by it, and the journal's entries can be compared.
         "DONT_FAKE_MONOTONIC": "1",
-        # By default it reads the interpreter's own waits as ones on the wall clock, and threads stall for half a second.
+        # By default it takes the interpreter's own waits for ones on the wall clock: threads stall for half a second.
         "FAKETIME_FORCE_MONOTONIC_FIX": "0",
     }
 
