@@ -98,6 +98,13 @@ class World:
         assert finished["outcome"] == released
         return str(released)
 
+    @property
+    def error(self) -> BaseException | None:
+        """Return what ended the only run, as receivers were told."""
+        ((_, finished),) = self.all("job_finished")
+        error: BaseException | None = finished["error"]
+        return error
+
 
 @pytest.fixture
 def world() -> Iterator[World]:
@@ -214,8 +221,7 @@ class TestOutcome:
 
         world.execute(handler if is_async else raising(error))
         assert world.outcome == "failed"
-        ((_, finished),) = world.all("job_finished")
-        assert finished["error"] is error
+        assert world.error is error
 
     def test_a_run_that_leaves_because_it_was_told_to_stop_is_interrupted(self, world: World) -> None:
         def handler(context: RunContext) -> None:
@@ -443,6 +449,7 @@ class TestTimeout:
             world.runner.execute(run)
         assert world.names == ["job_started", "cleaned up", "release", "job_finished"]
         assert world.outcome == ("timed out" if reason == "timeout" else "lost")
+        assert isinstance(world.error, asyncio.CancelledError)
         assert world.all("on_error") == []
 
     @nobody_waits_for_ever
@@ -458,6 +465,7 @@ class TestTimeout:
         run = world.run(handler, timeout=5)
         world.runner.execute(run)
         assert world.outcome == "timed out"
+        assert isinstance(world.error, asyncio.CancelledError)
 
     @nobody_waits_for_ever
     def test_an_async_handler_that_will_not_be_cancelled_is_waited_for(self, world: World) -> None:
@@ -601,6 +609,7 @@ class TestCondition:
         world.runner.execute(run)
         assert world.names == ["release", "job_finished"]
         assert world.outcome == "timed out"
+        assert isinstance(world.error, asyncio.CancelledError)
 
 
 class Callable_:  # noqa: N801
