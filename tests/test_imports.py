@@ -14,6 +14,7 @@ import django_cronductor
 
 PACKAGE = "django_cronductor"
 ROOT = Path(django_cronductor.__file__).parent
+TESTS = Path(__file__).resolve().parent
 
 LAYERS = [
     # What knows nothing of the rest of the package.
@@ -83,7 +84,8 @@ def layer_of(name: str) -> int | None:
 
 
 def run_python(code: str) -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=TESTS.parent, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +36,7 @@ from django_cronductor.backends.base import Acquired, Lease, Release, ReleaseRes
 from django_cronductor.backends.local import LocalBackend
 from django_cronductor.backends.redis import RedisBackend
 
+ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 15.0
 """Seconds after which something that should have happened has not."""
 SHORT = 0.3
@@ -78,7 +81,7 @@ def backend(request: pytest.FixtureRequest, prefix: str) -> Iterator[str]:
 
 @contextmanager
 def child(code: str, prefix: str) -> Iterator[subprocess.Popen[str]]:
-    """Run code in another process with the same settings; kill it at the end if it is still there."""
+    """Run code in another process with the same settings; kill it at the end."""
     preamble = f"""
 import sys
 import django
@@ -89,12 +92,18 @@ django.setup()
 from django_cronductor import NotAcquired, lock, try_lock
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", preamble + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", preamble + code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
     )
     try:
         yield process
     finally:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # With what it has forked.
         process.communicate()
 
 
