@@ -27,10 +27,14 @@ RESUMES_WITHIN = 5.0
 keeps_data = pytest.mark.parametrize("store_options", [{"appendonly": "yes"}], ids=["with its data"])
 
 
-def begin(replicas: Replicas) -> Entry:
-    """Start three replicas; return a run of `steady`, which goes on until it is let go. `tick` runs every second."""
+def begin(replicas: Replicas, *more: str) -> Entry:
+    """
+    Start three replicas; return a run of `steady`, which goes on until it is let go.
+
+    `tick` runs every second; `more` are further jobs.
+    """
     replicas.hold.touch()
-    replicas.start("tick", "steady", clocks=(0.0, 0.0, 0.0))
+    replicas.start("tick", "steady", *more, clocks=(0.0, 0.0, 0.0))
     replicas.wait_for_starts("tick", 3)
     return replicas.wait_for_start("steady")
 
@@ -64,7 +68,8 @@ def assert_one_line_each(replicas: Replicas, *lines: str) -> None:
 def test_a_store_that_hangs_for_five_seconds_stops_work_but_no_loop_and_loses_and_doubles_nothing(
     replicas: Replicas, store: RedisServer
 ) -> None:
-    steady = begin(replicas)
+    steady = begin(replicas, "long")
+    long = replicas.wait_for_start("long")
     store.pause()
     paused, paused_at = time.monotonic(), time.time()
     replicas.wait(
@@ -78,7 +83,12 @@ def test_a_store_that_hangs_for_five_seconds_stops_work_but_no_loop_and_loses_an
 
     # What was answered a moment before may have been on its way to a worker.
     assert [entry for entry in replicas.journal.starts() if paused + 0.5 < entry.at < resumed] == []
-    assert_each_once_or_told(replicas.journal, "tick")
+    # The lease of `long` is shorter than the outage: its run cannot ask any more, and knows that it is over.
+    left = replicas.journal.entries("finished", "long")[0]
+    assert (left.token, left.details["outcome"]) == (long.token, "lost")
+    assert left.at < resumed
+    for job in ("tick", "steady", "long"):
+        assert_each_once_or_told(replicas.journal, job)
     assert_one_line_each(replicas, FAILED, BACK)
 
 
