@@ -383,3 +383,35 @@ class World:
         """Step the store's clock, as an operator would."""
         self.store_ahead += seconds
         self._set_store_clock()
+
+
+def start_runs(world: World, replica: Replica, runs: int = 1) -> None:
+    """Let a replica that is not inline claim what is due, and wait until so many runs have begun in all."""
+    replica.tick()
+    world.wait(lambda: len(world.runs) >= runs)
+
+
+def end_runs(world: World, *replicas: Replica) -> None:
+    """Let the handlers end, and the loops give their leases back and tell."""
+    world.gate.set()
+    for replica in replicas:
+        replica.wait_for_workers()
+        replica.tick()
+        replica.settle()
+
+
+class Passes:
+    """Counts the passes of a loop, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = threading.Condition()
+
+    def __call__(self) -> None:
+        with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.count >= count, DEADLINE)

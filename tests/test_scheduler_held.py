@@ -10,7 +10,7 @@ import pytest
 from django_cronductor.exceptions import LeaseLost
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.runner import RunContext
-from tests.scheduler_world import LocalStore, RedisStore, Replica, World, at
+from tests.scheduler_world import LocalStore, RedisStore, World, at, end_runs, start_runs
 
 # Runs close old connections around them, which counts as access to the database.
 pytestmark = pytest.mark.django_db
@@ -21,20 +21,6 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     world = World(request.param())
     yield world
     world.close()
-
-
-def start_run(world: World, replica: Replica, runs: int = 1) -> None:
-    """Let a replica that is not inline claim what is due, and wait until its handler is at work."""
-    replica.tick()
-    world.wait(lambda: len(world.runs) == runs)
-
-
-def end_run(world: World, replica: Replica) -> None:
-    """Let the handlers of a replica end, and the loop give their leases back and tell."""
-    world.gate.set()
-    replica.wait_for_workers()
-    replica.tick()
-    replica.settle()
 
 
 # Held.
@@ -51,11 +37,11 @@ def test_what_comes_during_a_run_is_reported_once_as_held_by_who_ran(
         world.replica()
     world.tick()
     world.until(at(12, 1))
-    start_run(world, holder)
+    start_runs(world, holder)
     world.go(at(12, 3, 30))
     assert world.ran() == [at(12, 1)]
     assert world.skipped() == []
-    end_run(world, holder)
+    end_runs(world, holder)
     world.go(at(12, 3, 59))
     holder.settle()
     details = world.heard("job_skipped")
@@ -72,9 +58,9 @@ def test_the_occurrence_after_a_long_run_runs(world: World) -> None:
     holder, other = world.replica(inline=False), world.replica(inline=False)
     world.tick()
     world.until(at(12, 1))
-    start_run(world, holder)
+    start_runs(world, holder)
     world.go(at(12, 2, 30))
-    end_run(world, holder)
+    end_runs(world, holder)
     world.go(at(12, 3), other)
     other.wait_for_workers()
     assert world.ran() == [at(12, 1), at(12, 3)]
@@ -86,9 +72,9 @@ def test_a_run_that_ends_between_occurrences_holds_nothing(world: World) -> None
     holder = world.replica(inline=False)
     world.tick()
     world.until(at(12, 1))
-    start_run(world, holder)
+    start_runs(world, holder)
     world.go(at(12, 1, 50))
-    end_run(world, holder)
+    end_runs(world, holder)
     world.go(at(12, 2))
     holder.wait_for_workers()
     holder.settle()
@@ -101,11 +87,11 @@ def test_a_run_longer_than_its_ttl_is_not_overlapped(world: World) -> None:
     holder, other = world.replica(inline=False), world.replica()
     world.tick()
     world.until(at(12, 1))
-    start_run(world, holder)
+    start_runs(world, holder)
     world.go(at(12, 3, 30))
     assert world.ran() == [at(12, 1)]
     assert not world.runs[0].lease_lost
-    end_run(world, holder)
+    end_runs(world, holder)
     world.tick(other)
     assert world.skipped() == [("job", at(12, 3), "held")]
     assert world.abandoned() == []
@@ -116,9 +102,9 @@ def test_two_replicas_that_ask_about_a_held_occurrence_again_and_again_do_not_ru
     holder, one, two = world.replica(inline=False), world.replica(), world.replica()
     world.tick()
     world.until(at(12, 1))
-    start_run(world, holder)
+    start_runs(world, holder)
     world.go(at(12, 2, 5))
-    end_run(world, holder)
+    end_runs(world, holder)
     world.go(at(12, 2, 59), one, two)
     assert world.ran() == [at(12, 1)]
     assert world.skipped() == [("job", at(12, 2), "held")]
@@ -146,7 +132,7 @@ def test_a_dead_run_is_reported_once_when_its_lease_ends(
     rest = [world.replica() for _ in range(survivors)]
     world.tick()
     world.until(at(13))
-    start_run(world, victim)
+    start_runs(world, victim)
     world.go(at(13, 0, 29), *rest)
     assert world.abandoned() == []
     world.go(at(13, 0, 31), *rest)
@@ -169,12 +155,12 @@ def test_the_newest_occurrence_due_runs_elsewhere_when_the_dead_lease_ends(world
     heir, late = world.replica(inline=False), world.replica()
     world.tick()
     world.until(at(12, 1))
-    start_run(world, victim)
+    start_runs(world, victim)
     world.go(at(12, 1, 29), heir, late)
     assert world.ran() == [at(12, 1)]
     world.until(at(12, 1, 30))
-    start_run(world, heir, 2)
-    end_run(world, heir)
+    start_runs(world, heir, 2)
+    end_runs(world, heir)
     world.tick(late)
     assert world.ran() == [at(12, 1), at(12, 1, 20)]
     assert world.runs[1].missed == 1
@@ -188,7 +174,7 @@ def test_a_dead_run_is_reported_by_a_replica_that_starts_later(world: World) -> 
     victim = world.replica(inline=False, instance="victim")
     world.tick()
     world.until(at(13))
-    start_run(world, victim)
+    start_runs(world, victim)
     world.until(at(18))
     one, two = world.replica(), world.replica()
     world.go(at(18, 1), one, two)
@@ -202,10 +188,10 @@ def test_a_run_whose_holder_comes_back_too_late_is_lost_and_its_release_changes_
     victim, heir = world.replica(inline=False), world.replica(inline=False)
     world.tick()
     world.until(at(12, 1))
-    start_run(world, victim)
+    start_runs(world, victim)
     world.go(at(12, 1, 59), heir)
     world.clock.advance(1)
-    start_run(world, heir, 2)
+    start_runs(world, heir, 2)
     stale, fresh = world.runs
     assert stale.lease_lost
     with pytest.raises(LeaseLost):
@@ -219,7 +205,7 @@ def test_a_run_whose_holder_comes_back_too_late_is_lost_and_its_release_changes_
     victim.wait_for_workers()
     world.tick(victim)
     assert world.state().lease == lease, "the release of the one that was lost"
-    end_run(world, heir)
+    end_runs(world, heir)
     victim.settle()
     assert [one["context"] for one in world.heard("lease_lost")] == [stale]
     assert {one["context"]: one["outcome"] for one in world.heard("job_finished")} == {
@@ -235,16 +221,16 @@ def test_recover_runs_a_dead_run_again_once_with_a_higher_token(world: World) ->
     heir, third = world.replica(inline=False, instance="heir"), world.replica()
     world.tick()
     world.until(at(13))
-    start_run(world, victim)
+    start_runs(world, victim)
     world.go(at(13, 0, 29), heir, third)
     world.until(at(13, 0, 30))
-    start_run(world, heir, 2)
+    start_runs(world, heir, 2)
     world.tick(third)
     first, second = world.runs
     assert (second.scheduled_at, second.trigger, second.instance) == (at(13), "recover", "heir")
     assert second.fencing_token > first.fencing_token
     assert world.state().lease.attempt == 1
-    end_run(world, heir)
+    end_runs(world, heir)
     world.go(at(13, 5), heir, third)
     assert len(world.runs) == 2
     assert world.abandoned() == [("job", at(13), "victim")]
@@ -256,10 +242,10 @@ def test_recover_does_not_try_a_third_time(world: World) -> None:
     second, third = world.replica(inline=False, instance="second"), world.replica()
     world.tick()
     world.until(at(13))
-    start_run(world, first)
+    start_runs(world, first)
     world.go(at(13, 0, 29), second, third)
     world.until(at(13, 0, 30))
-    start_run(world, second, 2)
+    start_runs(world, second, 2)
     world.go(at(13, 10), third)
     assert world.abandoned() == [("job", at(13), "first"), ("job", at(13), "second")]
     assert len(world.runs) == 2
@@ -281,7 +267,7 @@ def test_recover_is_not_for_a_paused_job_or_after_its_grace(world: World) -> Non
     victim = world.replica(inline=False)
     world.tick()
     world.until(at(13))
-    start_run(world, victim, 2)
+    start_runs(world, victim, 2)
     world.backend.pause("paused")
     world.until(at(13, 1, 31))
     world.tick(world.replica())
@@ -294,17 +280,17 @@ def test_a_lease_released_by_force_lets_the_next_occurrence_run_and_its_run_is_t
     holder, other = world.replica(inline=False), world.replica(inline=False)
     world.tick()
     world.until(at(12, 1))
-    start_run(world, holder)
+    start_runs(world, holder)
     world.go(at(12, 1, 30))
     world.backend.force_release("job")
     world.go(at(12, 1, 31.5), step=0.5)
     assert world.runs[0].lease_lost
     world.go(at(12, 1, 59))
     world.clock.advance(1)
-    start_run(world, other, 2)
+    start_runs(world, other, 2)
     assert world.runs[1].fencing_token > world.runs[0].fencing_token
-    end_run(world, other)
-    end_run(world, holder)
+    end_runs(world, other)
+    end_runs(world, holder)
     assert len(world.heard("lease_lost")) == 1
     assert sorted(world.outcomes()) == ["lost", "succeeded"]
 
@@ -344,11 +330,11 @@ def test_a_pause_lets_the_run_in_progress_go_on(world: World) -> None:
     holder = world.replica(inline=False)
     world.tick()
     world.until(at(12, 1))
-    start_run(world, holder)
+    start_runs(world, holder)
     world.backend.pause("job")
     world.go(at(12, 1, 50))
     assert not world.runs[0].lease_lost
-    end_run(world, holder)
+    end_runs(world, holder)
     assert world.outcomes() == ["succeeded"]
 
 
@@ -388,9 +374,9 @@ def test_an_occurrence_during_a_requested_run_is_held(world: World) -> None:
     world.go(at(12, 0, 58))
     world.backend.request_run("job")
     world.clock.advance(1)
-    start_run(world, holder)
+    start_runs(world, holder)
     world.go(at(12, 1, 3))
-    end_run(world, holder)
+    end_runs(world, holder)
     world.go(at(12, 1, 59), other)
     assert world.ran() == [None]
     assert world.skipped() == [("job", at(12, 1), "held")]
@@ -401,13 +387,13 @@ def test_a_request_during_a_run_waits_for_its_end(world: World) -> None:
     holder, other = world.replica(inline=False), world.replica(inline=False)
     world.tick()
     world.until(at(13))
-    start_run(world, holder)
+    start_runs(world, holder)
     world.backend.request_run("job")
     world.go(at(13, 0, 20))
     assert world.ran() == [at(13)]
-    end_run(world, holder)
+    end_runs(world, holder)
     world.clock.advance(1)
-    start_run(world, other, 2)
+    start_runs(world, other, 2)
     assert world.ran() == [at(13), None]
 
 
@@ -468,11 +454,11 @@ def test_a_dead_requested_run_is_reported_at_the_next_occurrence(world: World) -
     world.tick()
     world.backend.request_run("job")
     world.clock.advance(1)
-    start_run(world, victim)
+    start_runs(world, victim)
     world.go(at(12, 59, 59), heir, step=60)
     world.until(at(13))
-    start_run(world, heir, 2)
-    end_run(world, heir)
+    start_runs(world, heir, 2)
+    end_runs(world, heir)
     assert world.abandoned() == [("job", None, "victim")]
     assert world.ran() == [None, at(13)]
 
@@ -483,13 +469,13 @@ def test_a_request_waits_for_a_free_worker(world: World) -> None:
     replica = world.replica(inline=False, max_workers=1)
     world.tick()
     world.until(at(12, 1))
-    start_run(world, replica)
+    start_runs(world, replica)
     world.backend.request_run("asked")
     world.go(at(12, 1, 10))
     assert world.ran("asked") == []
-    end_run(world, replica)
+    end_runs(world, replica)
     world.clock.advance(0.1)
-    start_run(world, replica, 2)
+    start_runs(world, replica, 2)
     assert world.ran("asked") == [None]
 
 
