@@ -334,3 +334,15 @@ def test_run_once_raises_when_the_store_fails_while_it_is_asked(world: World) ->
     replica.link.broken = {"all"}
     with pytest.raises(BackendError):
         replica.run_once()
+
+
+def test_run_once_declares_again_what_the_store_has_forgotten_meanwhile(world: World) -> None:
+    world.job("0 13 * * *")
+    world.tick(world.replica())
+    world.until(at(13))
+    replica = world.replica()
+    replica.link.meanwhile["declare"] = world.flush
+    assert replica.run_once() == 0
+    assert replica.link.count("declare") == 2
+    assert len(world.runs) <= 1
+    assert world.state().since is not None

@@ -463,6 +463,23 @@ def test_a_dead_requested_run_is_reported_at_the_next_occurrence(world: World) -
     assert world.ran() == [None, at(13)]
 
 
+def test_a_dead_requested_run_is_reported_by_who_takes_the_next_request(world: World) -> None:
+    world.slow_job("0 15 * * *", ttl=30)
+    victim = world.replica(inline=False, instance="victim")
+    heir = world.replica(inline=False)
+    world.tick()
+    world.backend.request_run("job")
+    world.clock.advance(1)
+    start_runs(world, victim)
+    world.go(at(12, 1), heir)
+    world.backend.request_run("job")
+    world.clock.advance(1)
+    start_runs(world, heir, 2)
+    end_runs(world, heir)
+    assert world.abandoned() == [("job", None, "victim")]
+    assert world.ran() == [None, None]
+
+
 def test_a_request_waits_for_a_free_worker(world: World) -> None:
     world.slow_job("* * * * *", "busy")
     world.job("0 15 * * *", "asked")

@@ -179,6 +179,20 @@ def test_a_requested_run_whose_reply_did_not_come_is_made_once(world: World) -> 
     assert world.abandoned() == []
 
 
+def test_a_request_is_taken_with_back_off_while_the_store_does_not_answer(world: World) -> None:
+    world.job("0 15 * * *")
+    replica = world.replica()
+    world.tick()
+    replica.link.broken = {"take_request"}
+    world.backend.request_run("job")
+    world.go(at(12, 0, 4), step=0.05)
+    assert replica.link.count("take_request") <= 7
+    assert phases(world) == [("acquire", None)]
+    replica.link.broken = set()
+    world.go(at(12, 0, 6), step=0.05)
+    assert [context.trigger for context in world.runs] == ["manual"]
+
+
 # One bad key.
 
 
