@@ -399,8 +399,8 @@ class RedisBackend(LockBackend):
     def _mixed(self, leases: Sequence[Lease], jobs: Callable[[], Reply[T]], locks: Callable[[], Reply[T]]) -> Reply[T]:
         """Ask about the jobs' leases and the plain locks, each if there are any, and put the answers in order."""
         kinds = {lease.run is None for lease in leases}
-        of_jobs = jobs() if False in kinds else Reply[T](0)
-        of_locks = locks() if True in kinds else Reply[T](0)
+        of_jobs: Reply[T] = jobs() if False in kinds else Reply(0)
+        of_locks: Reply[T] = locks() if True in kinds else Reply(0)
         first, second = iter(of_jobs.answers), iter(of_locks.answers)
         answers = [next(second if lease.run is None else first) for lease in leases]
         return Reply(max(of_jobs.now, of_locks.now), answers)

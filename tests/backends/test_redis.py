@@ -139,8 +139,8 @@ class TestConnection:
         def work(number: int) -> None:
             try:
                 barrier.wait()
-                for _ in range(10):
-                    run_once(backend, f"job-{number}")
+                for turn in range(10):
+                    run_once(backend, f"job-{number}-{turn}")
             except BaseException as error:
                 failures.append(error)
 
@@ -306,19 +306,15 @@ class TestTimeouts:
         backend.timeout = 0.25
         run_once(backend)
         for client in (backend._claims, backend._upkeep):
-            pool = client.connection_pool
-            connection = pool.get_connection()
-            try:
-                assert connection.socket_timeout == connection.socket_connect_timeout == 0.25
-                assert connection._sock.gettimeout() == 0.25
-                assert connection.retry._retries == 0
-                assert not connection.health_check_interval
-                left = {name: value for name, value in vars(connection).items() if name.startswith("orig_")}
-                assert left.get("orig_socket_timeout", 0.25) == left.get("orig_socket_connect_timeout", 0.25) == 0.25
-                if config := pool.connection_kwargs.get("maint_notifications_config"):
-                    assert not config.enabled
-            finally:
-                pool.release(connection)
+            (connection,) = client.connection_pool._available_connections
+            assert connection.socket_timeout == connection.socket_connect_timeout == 0.25
+            assert connection._sock.gettimeout() == 0.25
+            assert connection.retry._retries == 0
+            assert not connection.health_check_interval
+            left = {name: value for name, value in vars(connection).items() if name.startswith("orig_")}
+            assert left.get("orig_socket_timeout", 0.25) == left.get("orig_socket_connect_timeout", 0.25) == 0.25
+            if config := client.connection_pool.connection_kwargs.get("maint_notifications_config"):
+                assert not config.enabled
 
     @pytest.mark.parametrize(("extra", "timeout"), [({}, 1.0), (DJANGO_REDIS, 0.3)], ids=["django", "django-redis"])
     def test_a_server_that_does_not_answer_fails_the_call_in_time(
