@@ -13,6 +13,7 @@ from django.dispatch import Signal
 from django_cronductor import signals
 from django_cronductor.backends.base import MANUAL, ClaimResult, DeadRun
 from django_cronductor.jobs import Job
+from django_cronductor.records import DeadRecord, History, SkipRecord
 from django_cronductor.runner import RunContext
 from django_cronductor.schedules import Schedule
 
@@ -44,9 +45,12 @@ class Reports:
     `tell` calls what it is given soon, in a thread where receivers of signals may wait.
     """
 
-    def __init__(self, instance: str, tell: Callable[[Callable[[], object]], object]) -> None:
+    def __init__(
+        self, instance: str, tell: Callable[[Callable[[], object]], object], history: History | None = None
+    ) -> None:
         self._instance = instance
         self._tell = tell
+        self._history = history
 
     def answer(self, job: Job, schedule: Schedule, occurrence: int, answer: ClaimResult) -> int:
         """Report what the answer to a claim says beside its verdict; return how many occurrences were passed over."""
@@ -72,6 +76,7 @@ class Reports:
         text = "%s missed %s (%s in all): too late to start."
         fields = self._fields(job, occurrence, outcome="missed", count=count)
         logger.warning(text, job.key, to_datetime(occurrence), shown, extra=fields)
+        self._record(SkipRecord(job.key, occurrence, count, "missed", self._instance))
         self._send(signals.job_missed, job, key=job.key, scheduled_at=to_datetime(occurrence), count=count)
 
     def skipped(self, job: Job, occurrence: int, reason: str, holder: str | None, count: int) -> None:
@@ -80,6 +85,7 @@ class Reports:
         fields = self._fields(job, occurrence, outcome=reason, count=count, holder=holder)
         why = "its last run was still going" if reason == "held" else reason
         logger.info(text, job.key, to_datetime(occurrence), count, why, extra=fields)
+        self._record(SkipRecord(job.key, occurrence, count, reason, holder or self._instance))
         at = to_datetime(occurrence)
         details = {"key": job.key, "scheduled_at": at, "reason": reason, "holder": holder, "count": count}
         self._send(signals.job_skipped, job, **details)
@@ -92,6 +98,8 @@ class Reports:
         more = " It is run again here." if recovering else ""
         fields = self._fields(job, occurrence, outcome="abandoned", holder=dead.holder, fencing_token=dead.fence)
         logger.error(text, job.key, when, dead.holder, more, extra=fields)
+        if self._history is not None:
+            self._history.abandoned(DeadRecord(job.key, occurrence, dead.attempt, dead.holder, dead.fence))
         at = None if occurrence is None else to_datetime(occurrence)
         self._send(signals.run_abandoned, job, key=job.key, scheduled_at=at, holder=dead.holder)
 
@@ -106,6 +114,10 @@ class Reports:
         }
         logger.error("%s has lost its lease (fencing token %d): another may run it now.", job.key, token, extra=fields)
         self._send(signals.lease_lost, job, context=context)
+
+    def _record(self, skip: SkipRecord) -> None:
+        if self._history is not None:
+            self._history.skipped(skip)
 
     def _send(self, signal: Signal, job: Job, **details: Any) -> None:
         self._tell(partial(signal.send_robust, sender=job, **details))

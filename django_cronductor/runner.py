@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Literal, Protocol
 
@@ -21,6 +21,7 @@ from django_cronductor import signals
 from django_cronductor.clock import Clock
 from django_cronductor.exceptions import LeaseLost, Stopping
 from django_cronductor.leases import HeldLease
+from django_cronductor.records import History, RunRecord
 
 logger = logging.getLogger(__name__)
 
@@ -127,8 +128,12 @@ class Run:
     timeout: float | None = None
     """Seconds, or None."""
     lateness: float = 0.0
-    """Seconds from the scheduled instant to the win, on the store's clock."""
+    """Seconds from the scheduled instant, on the store's clock, to the win, and from the start on to that."""
+    won: float | None = None
+    """When it was won, on the monotonic clock."""
     on_start: Callable[[], object] | None = None
+    record: RunRecord | None = None
+    """What the history was told at its start; None where there is none."""
 
     def __post_init__(self) -> None:
         self.started: float | None = None
@@ -199,10 +204,17 @@ class Runner:
     and each begins with the default time zone and language.
     """
 
-    def __init__(self, clock: Clock, release: Callable[[HeldLease, str], None], errors: ErrorReports) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        release: Callable[[HeldLease, str], None],
+        errors: ErrorReports,
+        history: History | None = None,
+    ) -> None:
         self._clock = clock
         self._release = release
         self._errors = errors
+        self._history = history
 
     def execute(self, run: Run) -> None:
         """Run it in this thread."""
@@ -232,6 +244,7 @@ class Runner:
             self._give_back(run, "interrupted")
             return
         run.started = self._clock.monotonic()
+        run.lateness += 0.0 if run.won is None else run.started - run.won
         if run.on_start is not None:
             run.on_start()
         run.context.started_at = now_of(self._clock)
@@ -271,6 +284,7 @@ class Runner:
         self._give_back(run, "condition")
         if not run.report_once():
             return
+        self._record(run, "condition", 0.0, None)
         logger.info("%s skipped: its condition is not met.", run.job.key, extra=log_fields(run, "condition"))
         signals.job_skipped.send_robust(
             sender=run.job,
@@ -309,6 +323,14 @@ class Runner:
         result = self._plain_call(run, function)
         return async_to_sync(main)() if inspect.isawaitable(result) else result
 
+    def _record(self, run: Run, outcome: Outcome, duration: float, error: BaseException | None) -> None:
+        if self._history is not None and run.record is not None:
+            started_at = run.context.started_at
+            lateness = 0.0 if run.record.slot is None else run.lateness
+            changes = {"started_at": started_at, "lateness": lateness, "outcome": outcome, "duration": duration}
+            end = replace(run.record, error=error, **changes)
+            self._history.ended(end)
+
     def _outcome(self, run: Run, error: BaseException | None) -> Outcome:
         if run.timed_out:
             return "timed out"
@@ -324,6 +346,7 @@ class Runner:
         if not run.report_once():
             logger.warning("%s has ended at last, %.3f s after its start.", run.job.key, duration, extra=fields)
             return
+        self._record(run, outcome, duration, error)
         asked_for = outcome != "failed" and isinstance(error, (LeaseLost, Stopping, asyncio.CancelledError))
         unexpected = None if asked_for else error
         level = {"succeeded": logging.INFO, "failed": logging.ERROR}.get(outcome, logging.WARNING)

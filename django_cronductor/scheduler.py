@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -24,6 +24,7 @@ from django_cronductor.backends.base import (
     Lease,
     LockBackend,
     ReleaseResult,
+    Seeds,
     new_instance,
     new_token,
     renewal_period,
@@ -32,6 +33,7 @@ from django_cronductor.clock import Clock, SystemClock
 from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, LeaseLost
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper
+from django_cronductor.records import History, JobRecord, RunRecord
 from django_cronductor.reports import Reports, count_occurrences, to_datetime
 from django_cronductor.runner import ErrorContext, ErrorReports, Phase, Run, RunContext, Runner, Trigger
 from django_cronductor.store import Outage, StoreClock
@@ -46,6 +48,10 @@ EARLY = 0.003
 """Seconds before an instant at which the claim connection is touched: a cold call is most of a run's lateness."""
 FIRST_RETRY, LAST_RETRY = 0.1, 1.0
 """Seconds between claims while the store does not answer."""
+ROW_WAIT = 1.0
+"""Seconds that a run waits for its row in the history; then it starts without."""
+SEEDS_WAIT = 5.0
+"""Seconds that the start waits for what the history knows of the jobs."""
 LAST_WORDS = 3.0
 """Seconds that a drain waits for the answers to its last releases, and for receivers of its last signals."""
 
@@ -57,6 +63,7 @@ class Scheduler:
     `run` blocks until `stop`; it may run in any thread. With `inline=True` handlers run in the caller's thread, one
     after the other, and `tick` makes one whole pass: for tests, and for one pass and no more. `timezone` None is
     Django's default zone. `only` and `exclude` are keys of jobs; `on_pass` is called at every pass of the loop.
+    `history` is told of every run, and is what a store that lost its data is seeded from.
     """
 
     def __init__(
@@ -76,6 +83,7 @@ class Scheduler:
         clock: Clock | None = None,
         inline: bool = False,
         on_pass: Callable[[], object] | None = None,
+        history: History | None = None,
     ) -> None:
         self.registry = registry
         self.backend = backend
@@ -94,15 +102,18 @@ class Scheduler:
         )
         self._outage = Outage(self._clock)
         self._errors = ErrorReports(on_error)
-        self._reports = Reports(self.instance, self._tell)
+        self._history = history
+        self._reports = Reports(self.instance, self._tell, history)
         self._keeper = LeaseKeeper(backend, self._clock, self, self.instance)
-        self._runner = Runner(self._clock, self._keeper.release, self._errors)
+        self._runner = Runner(self._clock, self._keeper.release, self._errors, history)
         self._workers = WorkerPool(max_workers, "cronductor-worker", self._clock, self._wake)
         self._reporter = WorkerPool(1, "cronductor-reports", self._clock)
 
         # A SimpleQueue, for its put may be called in a signal handler, whatever this thread is doing.
         self._inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._runs: dict[str, tuple[Entry, Run]] = {}
+        self._unwritten: dict[str, float] = {}
+        """Runs that wait for their row in the history, by token, and until when."""
         self._undeclared: list[Entry] = []
         self._requests: set[str] = set()
         self._refused: set[Job] = set()
@@ -215,7 +226,7 @@ class Scheduler:
         sent = self._clock.monotonic()
         heartbeat = self.backend.heartbeat(self.instance)
         self._heard(heartbeat, sent, self._clock.monotonic())
-        self._declare(self._agenda.entries.values())
+        self._declare(list(self._agenda.entries.values()), SEEDS_WAIT)
         self._undeclared = []
         self._connected = True
         self._up_since = self._store.now()
@@ -243,6 +254,8 @@ class Scheduler:
             self._workers.wait_idle(LAST_WORDS)
         self._read_inbox(0.0)
         self._reporter.wait_idle(LAST_WORDS)
+        if self._history is not None and not self._history.flush(LAST_WORDS):
+            logger.error("The end has come before all of the history was written.")
         if self._connected:
             with contextlib.suppress(BackendError):
                 self.backend.retire(self.instance)
@@ -278,6 +291,7 @@ class Scheduler:
             waits.append(self._store.until(instant) - (0.0 if self._touched == instant else EARLY))
         if (planned := self._agenda.next_moment) is not None:
             waits.append(planned - moment)
+        waits += [until - moment for until in self._unwritten.values()]
         waits += [run.expires - moment for _, run in self._runs.values() if run.expires is not None]
         return max(0.0, min(waits))
 
@@ -335,17 +349,20 @@ class Scheduler:
             self._undeclared = entries
             return
         try:
-            self._declare(entries)
+            self._declare(entries, ROW_WAIT)
         except BackendError as error:
             self._undeclared = entries
             self._claims_failed(error, entries[0])
         else:
             self._answered("claims")
 
-    def _declare(self, entries: Iterable[Entry]) -> None:
-        entries = list(entries)
-        declarations = [Declaration(entry.job.key, entry.fingerprint, entry.ttl, entry.seeds) for entry in entries]
-        reply = self.backend.declare(declarations)
+    def _declare(self, entries: list[Entry], seeds_wait: float) -> None:
+        reply = self.backend.declare(
+            [
+                Declaration(entry.job.key, entry.fingerprint, entry.ttl, seeds)
+                for entry, seeds in zip(entries, self._seeds(entries, seeds_wait), strict=True)
+            ]
+        )
         refused = [answer for answer in reply.answers if isinstance(answer, BackendRefused)]
         if refused and len(refused) == len(entries):
             raise refused[0]
@@ -357,6 +374,24 @@ class Scheduler:
                 entry.asked = since
             entry.since = since
             self._agenda.ready[entry] = None
+        if self._history is not None:
+            self._history.declared([self._job_record(entry) for entry in entries if entry.since])
+
+    def _seeds(self, entries: list[Entry], wait: float) -> list[Seeds]:
+        """Return what the history and this replica know of the jobs, for a store that has lost its data."""
+        own = [entry.seeds for entry in entries]
+        if self._history is None or not entries:
+            return own
+        known = self._history.seeds(
+            [entry.job.key for entry in entries], [entry.fingerprint for entry in entries], wait
+        )
+        return [mine.joined(theirs) for mine, theirs in zip(own, known, strict=True)]
+
+    def _job_record(self, entry: Entry) -> JobRecord:
+        job, schedule = entry.job, entry.schedule
+        label = job.app_label or ""
+        zone, prints = schedule.timezone, entry.fingerprint
+        return JobRecord(job.key, label, schedule.expression, zone, prints, job.enabled, entry.since)
 
     # Claiming.
 
@@ -371,7 +406,7 @@ class Scheduler:
         """Choose whom to ask about: no more than can start soon, and those whose answer needs no worker."""
         moment = self._clock.monotonic()
         scan = moment >= self._scan_at
-        room = 1 if self._inline else self._workers.room
+        room = self._room
         batch: dict[Entry, Claim] = {}
         for entry in list(self._agenda.ready):
             if len(batch) == CLAIMS_PER_CALL or (room <= 0 and not scan):
@@ -388,6 +423,11 @@ class Scheduler:
         if room <= 0 and scan:
             self._scan_at = moment + LONGEST_WAIT  # All of a long queue is looked through once a second, not each time.
         return batch
+
+    @property
+    def _room(self) -> int:
+        """Return how many runs can start soon."""
+        return 1 if self._inline else self._workers.room - len(self._unwritten)
 
     def _needs_no_worker(self, entry: Entry, question: Claim) -> bool:
         """Tell whether its answer cannot be a win: its own run goes on, it is too late, or it only shows the dead."""
@@ -446,7 +486,7 @@ class Scheduler:
             entry = self._agenda.entries.get(key)
             if entry is None or entry.runs or not entry.job.active:
                 self._requests.discard(key)  # While it lasts, the next heartbeat names it again.
-            elif not self._stopping and (self._inline or self._workers.room > 0):
+            elif not self._stopping and self._room > 0:
                 self._take_request(entry)
 
     def _take_request(self, entry: Entry) -> None:
@@ -481,20 +521,46 @@ class Scheduler:
         lateness: float = 0.0,
     ) -> None:
         key, timeout = entry.job.key, entry.job.timeout_ms
-        if self._clock.monotonic() >= sent + entry.ttl / 1000:
+        received = self._clock.monotonic()
+        if received >= sent + entry.ttl / 1000:
             self._leave(entry, "its lease")
             return
         held = self._keeper.hold(Lease(key, token, answer.fence, entry.ttl, self.instance, run, answer.attempt), sent)
         scheduled_at = None if run == MANUAL else to_datetime(run)
         context = RunContext(key, scheduled_at, trigger, self.instance, held, missed)
-        new = Run(entry.job, context, held, timeout / 1000 if timeout else None, lateness, self._wake)
+        new = Run(entry.job, context, held, timeout / 1000 if timeout else None, lateness, received, self._wake)
         entry.runs += 1
         self._runs[token] = (entry, new)
+        if self._history is None:
+            self._start(new)
+            return
+        slot = None if run == MANUAL else run
+        instance, fence, started = self.instance, answer.fence, context.started_at
+        new.record = RunRecord(token, key, slot, answer.attempt, trigger, instance, fence, lateness, started)
+        self._unwritten[token] = self._clock.monotonic() + ROW_WAIT
+        self._history.begun(new.record, lambda ours: self._inbox.put(partial(self._row_written, token, ours)))
         if self._inline:
-            self._runner.execute(new)
+            self._read_inbox(0.0)
+
+    def _row_written(self, token: str, ours: bool) -> None:
+        """Start a run whose row is written; not one of whose occurrence another run has a row: the store lost data."""
+        if self._unwritten.pop(token, None) is None:
+            return  # It has started without.
+        entry, run = self._runs[token]
+        if ours:
+            self._start(run)
+            return
+        text = "%s for %s was run before, as the database knows: it is not run again."
+        extra = {"job": entry.job.key, "scheduled_at": run.context.scheduled_at, "instance": self.instance}
+        logger.info(text, entry.job.key, run.context.scheduled_at, extra=extra)
+        self._keeper.release(run.held, "run before")
+
+    def _start(self, run: Run) -> None:
+        if self._inline:
+            self._runner.execute(run)
             self._hear_keeper()
         else:
-            self._workers.submit(partial(self._runner.execute, new))
+            self._workers.submit(partial(self._runner.execute, run))
 
     def _leave(self, entry: Entry, ended: str) -> None:
         """Start nothing and let the lease lapse: who looks then, here or elsewhere, reports the run as abandoned."""
@@ -504,6 +570,9 @@ class Scheduler:
 
     def _watch_runs(self) -> None:
         now = self._clock.monotonic()
+        for token in [token for token, until in self._unwritten.items() if until <= now]:
+            del self._unwritten[token]  # The database hangs or fails: that must not hold up jobs.
+            self._start(self._runs[token][1])
         for _, run in list(self._runs.values()):
             if run.expires is not None and run.expires <= now:
                 self._runner.expire(run)
@@ -511,7 +580,7 @@ class Scheduler:
 
     def _notice_full(self) -> None:
         """Warn once when jobs wait for a worker, and name those who have them."""
-        if not self._agenda.ready or self._inline or self._workers.room > 0:
+        if not self._agenda.ready or self._room > 0:
             self._full_since, self._full_told = None, False
             return
         now = self._clock.monotonic()

@@ -65,6 +65,19 @@ class Seeds:
     paused: bool | None = None
     since: int | None = None
 
+    def joined(self, other: Seeds) -> Seeds:
+        """Return what the two know together: the newer of each."""
+        return Seeds(
+            _newer(self.occurrence, other.occurrence),
+            _newer(self.fence, other.fence),
+            other.paused if self.paused is None else self.paused,
+            other.since if self.since is None else self.since,
+        )
+
+
+def _newer(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Declaration:

@@ -23,6 +23,7 @@ import django_cronductor
 from django_cronductor.backends import create_backend
 from django_cronductor.conf import get_config, scheduler_options
 from django_cronductor.exceptions import BackendError, ConfigurationError, JobNotFound
+from django_cronductor.history import DatabaseHistory
 from django_cronductor.jobs import registry
 from django_cronductor.scheduler import Scheduler
 
@@ -78,6 +79,9 @@ class Command(BaseCommand):
             config = get_config()
             backend = create_backend(config)
             heartbeat = HeartbeatFile(options["heartbeat_file"]) if options["heartbeat_file"] else None
+            history = DatabaseHistory(config.history, inline=options["once"]) if config.history else None
+            if history is not None:
+                history.check()
             self.scheduler = Scheduler(
                 registry,
                 backend,
@@ -85,14 +89,15 @@ class Command(BaseCommand):
                 exclude=options["exclude"],
                 inline=options["once"],
                 on_pass=heartbeat,
+                history=history,
                 **scheduler_options(config),
             )
         except (ConfigurationError, JobNotFound) as error:
             raise CommandError(str(error)) from error
-        if options["once"] and not backend.shared:
+        if options["once"] and not backend.shared and history is None:
             raise CommandError(
                 "--once needs to know what ran before, and the single-instance backend forgets it with the process: "
-                "use a Redis cache, or runcron without --once."
+                "use a Redis cache, keep a history, or leave out --once."
             )
         if self.told_to_stop:
             self.scheduler.stop()
@@ -103,6 +108,8 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         finally:
             backend.close()
+            if history is not None:
+                history.close()
         if code:
             self.stderr.write(self.style.ERROR("Some jobs were still running when SHUTDOWN_TIMEOUT was over."))
             sys.exit(code)

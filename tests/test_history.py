@@ -1,0 +1,394 @@
+"""The history of runs in the database."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from django.test import override_settings
+from pytest_django import DjangoAssertNumQueries
+
+from django_cronductor.backends.base import Seeds
+from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.history import HIDDEN, DatabaseHistory, mask
+from django_cronductor.models import DeclaredJob, JobRun
+from django_cronductor.records import DeadRecord, JobRecord, RunRecord, SkipRecord
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
+SLOT = int(NOON.timestamp() * 1000)
+MINUTE = 60_000
+
+pytestmark = pytest.mark.django_db
+
+
+def job(key: str = "shop.sync", **changes: Any) -> JobRecord:
+    values: dict[str, Any] = {
+        "key": key,
+        "app_label": "shop",
+        "expression": "* * * * *",
+        "timezone": "UTC",
+        "fingerprint": "print",
+        "enabled": True,
+        "since": SLOT - 5 * MINUTE,
+    }
+    return JobRecord(**values | changes)
+
+
+def run(number: int = 0, **changes: Any) -> RunRecord:
+    values: dict[str, Any] = {
+        "id": f"run-{number}",
+        "key": "shop.sync",
+        "slot": SLOT + number * MINUTE,
+        "attempt": 0,
+        "trigger": "schedule",
+        "holder": "host:1:a",
+        "fencing_token": 7 + number,
+        "lateness": 0.002,
+        "started_at": NOON + timedelta(minutes=number, milliseconds=3),
+    }
+    return RunRecord(**values | changes)
+
+
+def skip(number: int = 0, reason: str = "held", count: int = 1) -> SkipRecord:
+    return SkipRecord("shop.sync", SLOT + number * MINUTE, count, reason, "host:1:a")
+
+
+@pytest.fixture
+def answers() -> list[bool]:
+    return []
+
+
+@pytest.fixture
+def history() -> DatabaseHistory:
+    return DatabaseHistory(keep=5, inline=True)
+
+
+def finish(history: DatabaseHistory, record: RunRecord, outcome: str = "succeeded", **changes: Any) -> None:
+    history.ended(replace(record, outcome=outcome, duration=1.5, **changes))
+
+
+def row(**lookup: Any) -> JobRun:
+    return JobRun.objects.get(**lookup)
+
+
+class TestRuns:
+    def test_a_run_has_a_row_from_its_start_on(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(), answers.append)
+        found = row()
+        assert answers == [True]
+        assert (found.job_key, found.slot, found.attempt, found.outcome) == ("shop.sync", SLOT, 0, "running")
+        assert (found.scheduled_at, found.started_at) == (NOON, NOON + timedelta(milliseconds=3))
+        assert (found.holder, found.fencing_token, found.trigger) == ("host:1:a", 7, "schedule")
+        assert found.finished_at is None
+
+    def test_its_end_is_written_into_that_row(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(), answers.append)
+        finish(history, run())
+        found = row()
+        assert (found.outcome, found.duration) == ("succeeded", 1.5)
+        assert found.finished_at == NOON + timedelta(seconds=1.503)
+
+    def test_an_error_is_kept_with_its_traceback(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(), answers.append)
+        try:
+            raise ValueError("no such customer")
+        except ValueError as error:
+            finish(history, run(), "failed", error=error)
+        found = row()
+        assert (found.error_type, found.error_message) == ("ValueError", "no such customer")
+        assert "test_an_error_is_kept_with_its_traceback" in found.traceback
+
+    def test_long_errors_are_cut_where_they_matter_least(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(), answers.append)
+        finish(history, run(), "failed", error=ValueError("begins " + "x" * 100_000))
+        found = row()
+        assert found.error_message.startswith("begins ")
+        assert len(found.error_message) == 1_000
+        assert len(found.traceback) == 20_000
+
+    def test_a_second_run_of_a_slot_is_told_so(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(), answers.append)
+        history.begun(run(id="another"), answers.append)
+        assert answers == [True, False]
+        assert row().run_id == "run-0"
+
+    def test_a_repeated_announcement_of_one_run_is_not_taken_for_a_second(
+        self, history: DatabaseHistory, answers: list[bool]
+    ) -> None:
+        history.begun(run(), answers.append)
+        history.begun(run(), answers.append)
+        assert answers == [True, True]
+
+    def test_a_recovered_run_has_a_row_of_its_own(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(), answers.append)
+        history.begun(run(id="again", attempt=1), answers.append)
+        assert answers == [True, True]
+        assert JobRun.objects.count() == 2
+
+    def test_manual_runs_take_no_slot(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(id="one", slot=None, trigger="manual"), answers.append)
+        history.begun(run(id="two", slot=None, trigger="manual"), answers.append)
+        assert answers == [True, True]
+        assert set(JobRun.objects.values_list("scheduled_at", flat=True)) == {None}
+
+    def test_a_run_whose_start_was_never_written_is_written_at_its_end(self, history: DatabaseHistory) -> None:
+        finish(history, run())
+        assert row().outcome == "succeeded"
+
+    def test_many_starts_take_a_few_queries(
+        self, history: DatabaseHistory, answers: list[bool], django_assert_max_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        history._batch.begun = [(run(number), answers.append) for number in range(150)]
+        with django_assert_max_num_queries(6):
+            history._write_batch()
+        assert answers == [True] * 150
+
+    @override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin")
+    def test_both_passes_of_a_repeated_hour_have_rows_without_time_zones(
+        self, history: DatabaseHistory, answers: list[bool]
+    ) -> None:
+        first = int(datetime(2026, 10, 25, 0, 30, tzinfo=timezone.utc).timestamp() * 1000)
+        history.begun(run(id="first", slot=first), answers.append)
+        history.begun(run(id="second", slot=first + 60 * MINUTE), answers.append)
+        assert answers == [True, True]
+        assert set(JobRun.objects.values_list("scheduled_at", flat=True)) == {datetime(2026, 10, 25, 2, 30)}
+
+
+class TestDeadRuns:
+    def test_the_row_of_a_dead_run_says_abandoned(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(), answers.append)
+        history.abandoned(DeadRecord("shop.sync", SLOT, 0, "host:1:a", 7))
+        assert row().outcome == "abandoned"
+        assert row().finished_at is not None
+
+    def test_a_dead_run_without_a_row_gets_one(self, history: DatabaseHistory) -> None:
+        history.abandoned(DeadRecord("shop.sync", SLOT, 0, "host:1:a", 7))
+        assert (row().outcome, row().holder, row().slot) == ("abandoned", "host:1:a", SLOT)
+
+    def test_a_dead_manual_run_is_known_by_its_token(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(id="one", slot=None, fencing_token=1), answers.append)
+        history.begun(run(id="two", slot=None, fencing_token=2), answers.append)
+        history.abandoned(DeadRecord("shop.sync", None, 0, "host:1:a", 2))
+        assert (row(run_id="one").outcome, row(run_id="two").outcome) == ("running", "abandoned")
+
+    def test_a_run_that_has_ended_stays_as_it_ended(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(), answers.append)
+        finish(history, run())
+        history.abandoned(DeadRecord("shop.sync", SLOT, 0, "host:1:a", 7))
+        assert row().outcome == "succeeded"
+
+    def test_a_holder_that_comes_back_says_how_it_ended(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(), answers.append)
+        history.abandoned(DeadRecord("shop.sync", SLOT, 0, "host:1:a", 7))
+        finish(history, run(), "lost")
+        assert row().outcome == "lost"
+
+
+class TestSkippedOccurrences:
+    def test_an_occurrence_that_was_not_run_has_a_row(self, history: DatabaseHistory) -> None:
+        history.skipped(skip(reason="missed", count=3))
+        assert (row().outcome, row().slot, row().count, row().scheduled_at) == ("missed", SLOT, 3, NOON)
+
+    def test_those_of_one_reason_in_a_row_share_one(self, history: DatabaseHistory) -> None:
+        for number in range(4):
+            history.skipped(skip(number))
+        assert (row().count, row().slot) == (4, SLOT + 3 * MINUTE)
+
+    def test_another_reason_or_a_run_in_between_begins_another(
+        self, history: DatabaseHistory, answers: list[bool]
+    ) -> None:
+        history.skipped(skip(0))
+        history.skipped(skip(1, reason="paused"))
+        history.begun(run(2), answers.append)
+        history.skipped(skip(3, reason="paused"))
+        assert list(JobRun.objects.order_by("id").values_list("outcome", flat=True)) == [
+            "held",
+            "paused",
+            "running",
+            "paused",
+        ]
+
+
+class TestPruning:
+    def test_only_the_newest_runs_of_a_job_are_kept(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        for number in range(20):
+            history.begun(run(number), answers.append)
+            finish(history, run(number))
+        kept = list(JobRun.objects.order_by("slot").values_list("slot", flat=True))
+        assert kept[-5:] == [SLOT + number * MINUTE for number in range(15, 20)]
+        assert len(kept) < 8
+
+    def test_a_run_that_goes_on_is_never_deleted(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(0), answers.append)
+        for number in range(1, 20):
+            history.begun(run(number), answers.append)
+            finish(history, run(number))
+        assert row(outcome="running").run_id == "run-0"
+
+    def test_skipped_occurrences_push_out_no_runs(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(0), answers.append)
+        finish(history, run(0))
+        for number in range(1, 30):
+            history.skipped(skip(number, reason="held" if number % 2 else "paused"))
+        assert JobRun.objects.filter(outcome="succeeded").count() == 1
+        assert JobRun.objects.exclude(outcome="succeeded").count() < 8
+
+    def test_other_jobs_are_left_alone(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(0, id="other", key="shop.other"), answers.append)
+        finish(history, run(0, id="other", key="shop.other"))
+        for number in range(20):
+            history.begun(run(number), answers.append)
+            finish(history, run(number))
+        assert JobRun.objects.filter(job_key="shop.other").count() == 1
+
+
+class TestSeeds:
+    def test_a_store_that_lost_its_data_is_told_the_newest_occurrence_and_fence(
+        self, history: DatabaseHistory, answers: list[bool]
+    ) -> None:
+        history.declared([job()])
+        history.begun(run(0), answers.append)
+        history.begun(run(1), answers.append)
+        assert history.seeds(["shop.sync"], ["print"], 1.0) == [
+            Seeds(occurrence=SLOT + MINUTE, fence=8, paused=False, since=SLOT - 5 * MINUTE)
+        ]
+
+    def test_skipped_occurrences_count_as_decided(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(0), answers.append)
+        history.skipped(skip(4))
+        assert history.seeds(["shop.sync"], ["print"], 1.0)[0].occurrence == SLOT + 4 * MINUTE
+
+    def test_a_pause_is_known(self, history: DatabaseHistory) -> None:
+        history.declared([job()])
+        DeclaredJob.objects.update(paused_at=NOON)
+        assert history.seeds(["shop.sync"], ["print"], 1.0)[0].paused is True
+
+    def test_another_schedule_starts_anew(self, history: DatabaseHistory) -> None:
+        history.declared([job()])
+        assert history.seeds(["shop.sync"], ["other"], 1.0)[0].since is None
+
+    def test_nothing_is_known_of_a_new_job(self, history: DatabaseHistory) -> None:
+        assert history.seeds(["shop.new"], ["print"], 1.0) == [Seeds()]
+
+
+class TestDeclaredJobs:
+    def test_a_job_has_one_row_which_follows_its_declaration(self, history: DatabaseHistory) -> None:
+        history.declared([job()])
+        first = DeclaredJob.objects.get()
+        history.declared([job(expression="*/5 * * * *", enabled=False)])
+        found = DeclaredJob.objects.get()
+        assert (found.pk, found.expression, found.enabled) == (first.pk, "*/5 * * * *", False)
+        assert found.first_seen == first.first_seen
+        assert found.last_seen > first.last_seen
+
+    def test_a_pause_outlives_a_new_declaration(self, history: DatabaseHistory) -> None:
+        history.declared([job()])
+        DeclaredJob.objects.update(paused_at=NOON, paused_by="ada", pause_note="until the import is mended")
+        history.declared([job()])
+        assert DeclaredJob.objects.get().paused_by == "ada"
+
+    def test_missing_tables_are_said_to_need_migrate(
+        self, history: DatabaseHistory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connection.introspection, "table_names", lambda cursor: ["auth_user"])
+        with pytest.raises(ConfigurationError, match="run migrate"):
+            history.check()
+
+    def test_tables_that_are_there_are_fine(self, history: DatabaseHistory) -> None:
+        history.check()
+
+
+class TestFailures:
+    @pytest.fixture
+    def broken(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+        """Let every write of rows fail until it is called."""
+        real = JobRun.objects.bulk_create
+
+        def fail(*args: Any, **kwargs: Any) -> None:
+            raise OperationalError("the server has gone away: password=hunter2secret")
+
+        monkeypatch.setattr(JobRun.objects, "bulk_create", fail)
+        return lambda: monkeypatch.setattr(JobRun.objects, "bulk_create", real)
+
+    def test_what_a_database_did_not_take_is_written_when_it_does(
+        self,
+        history: DatabaseHistory,
+        answers: list[bool],
+        broken: Callable[[], None],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        with caplog.at_level(logging.WARNING, "django_cronductor.history"):
+            history.begun(run(0), answers.append)
+            history.begun(run(1), answers.append)
+            finish(history, run(0))
+            assert answers == []
+            broken()
+            history.skipped(skip(2))
+        assert answers == [True, True]
+        assert list(JobRun.objects.order_by("slot").values_list("outcome", flat=True)) == [
+            "succeeded",
+            "running",
+            "held",
+        ]
+        messages = [record.getMessage() for record in caplog.records]
+        assert len(messages) == 2, "one line when it begins, one when it is over"
+        assert "hunter2secret" not in messages[0]
+
+    def test_seeds_of_a_database_that_hangs_are_not_waited_for(self, caplog: pytest.LogCaptureFixture) -> None:
+        history = DatabaseHistory(keep=5)
+        hanging = threading.Event()
+        history._write = lambda batch: hanging.wait(20)  # type: ignore[method-assign,assignment]
+        try:
+            assert history.seeds(["shop.sync"], ["print"], 0.01) == [Seeds()]
+            assert not history.flush(0.01)
+        finally:
+            hanging.set()
+            history.close()
+        assert "did not tell" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_thread_of_its_own_writes_without_anybody_waiting(answers: list[bool]) -> None:
+    history = DatabaseHistory(keep=5)
+    try:
+        for number in range(3):
+            history.begun(run(number), answers.append)
+            finish(history, run(number))
+        assert history.flush(10.0)
+        assert answers == [True] * 3
+        assert JobRun.objects.filter(outcome="succeeded").count() == 3
+    finally:
+        history.close()
+        if history._thread is not None:
+            history._thread.join(10.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("cannot connect to redis://app:s3cr3t-pw@cache:6379/1", "s3cr3t-pw"),
+        ("GET /?api_key=abcdef123 failed", "abcdef123"),
+        ("{'password': 'pa55word!', 'user': 'ada'}", "pa55word!"),
+        ("Authorization: Bearer eyJhbGciOi", "eyJhbGciOi"),
+        ("client_secret = xyzzy-xyzzy", "xyzzy-xyzzy"),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(text: str, secret: str) -> None:
+    assert secret not in mask(text)
+    assert HIDDEN in mask(text)
+
+
+@override_settings(SECRET_KEY="the-key-of-this-site")
+def test_the_passwords_of_the_settings_are_hidden_wherever_they_stand() -> None:
+    assert mask("oops: the-key-of-this-site was printed") == f"oops: {HIDDEN} was printed"
+
+
+def test_other_text_is_left_as_it_is() -> None:
+    text = "http://example.com:8000/tokens is a token of no use, key error: 'name'"
+    assert mask(text) == text
