@@ -327,8 +327,8 @@ class Runner:
         if self._history is not None and run.record is not None:
             started_at = run.context.started_at
             lateness = 0.0 if run.record.slot is None else run.lateness
-            changes = {"started_at": started_at, "lateness": lateness, "outcome": outcome, "duration": duration}
-            end = replace(run.record, error=error, **changes)
+            end = replace(run.record, started_at=started_at, lateness=lateness, outcome=outcome)
+            end.duration, end.error = duration, error
             self._history.ended(end)
 
     def _outcome(self, run: Run, error: BaseException | None) -> Outcome:
