@@ -244,6 +244,7 @@ class Scheduler:
                 self._on_pass()
         cut_off = self._going_on()
         for run in cut_off:
+            run.interrupted = True  # At once: one that still waits for a worker is not to start now.
             self._tell(partial(self._runner.interrupt, run))
             self._keeper.withdraw(run.held)  # Its thread may still work: the lease is left to lapse.
         end = self._clock.monotonic() + LAST_WORDS
