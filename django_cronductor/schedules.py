@@ -599,8 +599,7 @@ class Schedule:
                 return f"{_clock(skipped)} does not exist this day: runs at {_clock(wall)}"
         ahead, behind = _period(self._zone, period.end), _period(self._zone, period.start - 1)
         if wall >= period.end + ahead.offset:
-            once = fixed and period.offset - ahead.offset < _CORRECTION
-            return f"{_clock(wall)} comes twice this day: {'runs the first time only' if once else 'the first time'}"
+            return f"{_clock(wall)} comes twice this day: {'runs the first time only' if fixed else 'the first time'}"
         if wall < period.start + behind.offset:
             return f"{_clock(wall)} comes twice this day: the second time"
         return None

@@ -512,3 +512,50 @@ def test_where_the_library_has_no_words_the_expression_is_the_description(monkey
     library.get_description = lambda text: 1 / 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cron_descriptor", library)
     assert Schedule("@daily").describe() == "@daily"
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "instant", "words"),
+    [
+        ("30 2 * * *", "Europe/Berlin", "2026-03-29T03:00:00+02:00", "02:30 does not exist this day: runs at 03:00"),
+        (
+            "0 2 * * *",
+            "Australia/Lord_Howe",
+            "2026-10-04T02:30:00+11:00",
+            "02:00 does not exist this day: runs at 02:30",
+        ),
+        (
+            "5 30 2 * * *",
+            "Europe/Berlin",
+            "2026-03-29T03:00:00+02:00",
+            "02:30:05 does not exist this day: runs at 03:00",
+        ),
+        (
+            "30 2 * * *",
+            "Europe/Berlin",
+            "2026-10-25T02:30:00+02:00",
+            "02:30 comes twice this day: runs the first time only",
+        ),
+        ("30 * * * *", "Europe/Berlin", "2026-10-25T02:30:00+02:00", "02:30 comes twice this day: the first time"),
+        ("30 * * * *", "Europe/Berlin", "2026-10-25T02:30:00+01:00", "02:30 comes twice this day: the second time"),
+        (
+            "30 0 * * *",
+            "Antarctica/Casey",
+            "2010-03-05T00:30:00+11:00",
+            "00:30 comes twice this day: runs the first time only",
+        ),
+        ("0 3 * * *", "Europe/Berlin", "2026-03-29T03:00:00+02:00", None),
+        ("*/30 * * * *", "Europe/Berlin", "2026-03-29T03:00:00+02:00", None),
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T02:30:00+01:00", None),
+        ("30 3 * * *", "Europe/Berlin", "2026-10-25T03:30:00+01:00", None),
+        ("0 12 * * *", "Pacific/Apia", "2011-12-31T12:00:00+14:00", None),
+        ("30 2 * * *", "UTC", "2026-03-29T02:30:00+00:00", None),
+    ],
+)
+def test_what_a_clock_change_means_for_an_occurrence_is_said(
+    expression: str, zone: str, instant: str, words: str | None
+) -> None:
+    schedule = Schedule(expression, zone)
+    at = datetime.fromisoformat(instant)
+    assert schedule.latest_until(at) == at, "it is an occurrence"
+    assert schedule.clock_change(at) == words
