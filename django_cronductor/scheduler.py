@@ -206,7 +206,7 @@ class Scheduler:
         except BackendRefused:
             raise
         except BackendError as error:
-            self._failed("claims", "heartbeat", error)
+            self._failed("connect", error)
             self._read_inbox(self._back_off())
         return self._connected
 
@@ -215,7 +215,7 @@ class Scheduler:
         self._keeper.start()
         while not self._stopping:
             wait = self.tick()
-            if self._outage.is_failing("claims"):
+            if self._outage.is_failing("acquire"):
                 raise BackendError("The lock store failed while it was asked what is to be run.")
             if not self._agenda.ready and not self._undeclared:
                 return
@@ -230,7 +230,7 @@ class Scheduler:
         self._undeclared = []
         self._connected = True
         self._up_since = self._store.now()
-        self._answered("claims")
+        self._answered("connect")
 
     def _drain(self) -> int:
         """Finish what runs, flush what is to be told; return 0 if everything was finished, else 1."""
@@ -302,7 +302,7 @@ class Scheduler:
         if instant is None or instant == self._touched or self._store.until(instant) > EARLY:
             return
         self._touched = instant
-        if self._clock.monotonic() - self._called_at < LONGEST_WAIT / 10 or self._outage.is_failing("claims"):
+        if self._clock.monotonic() - self._called_at < LONGEST_WAIT / 10 or self._outage.is_failing("acquire"):
             return
         sent = self._clock.monotonic()
         with contextlib.suppress(BackendError):  # The claim that follows will tell.
@@ -355,7 +355,7 @@ class Scheduler:
             self._undeclared = entries
             self._claims_failed(error, entries[0])
         else:
-            self._answered("claims")
+            self._answered("acquire")
 
     def _declare(self, entries: list[Entry], seeds_wait: float) -> None:
         reply = self.backend.declare(
@@ -445,7 +445,7 @@ class Scheduler:
             self._claims_failed(error, next(iter(batch)))
             return False
         self._learn(reply.now, sent, self._clock.monotonic())
-        self._answered("claims")
+        self._answered("acquire")
         for (entry, question), answer in zip(batch.items(), reply.answers, strict=True):
             self._agenda.ready.pop(entry, None)
             if isinstance(answer, BackendError):
@@ -506,7 +506,7 @@ class Scheduler:
             self._reports.abandoned(entry.job, answer.dead, recovering=False)
         if answer.verdict == "won":
             self._dispatch(entry, token, answer, MANUAL, sent, "manual")
-        self._answered("claims")
+        self._answered("acquire")
 
     # Running.
 
@@ -613,8 +613,8 @@ class Scheduler:
 
     def store_answered(self, phase: Phase) -> None:
         """See Listener."""
-        if self._outage.is_failing("upkeep"):
-            self._inbox.put(partial(self._answered, "upkeep"))
+        if self._outage.is_failing(phase):
+            self._inbox.put(partial(self._answered, phase))
 
     def heart_beaten(self, heartbeat: Heartbeat, sent: float, received: float) -> None:
         """See Listener."""
@@ -641,6 +641,8 @@ class Scheduler:
     def _released(self, held: HeldLease, result: ReleaseResult) -> None:
         entry, run = self._runs.pop(held.lease.token)
         entry.runs -= 1
+        if not self._runs:
+            self._answered("renew")  # There is nothing left that could be renewed.
         self._notice_loss(entry, run)
         entry.failing = False
         if not result.ok:
@@ -678,12 +680,12 @@ class Scheduler:
 
     def _claims_failed(self, error: BackendError, entry: Entry) -> None:
         self._back_off()
-        self._failed("claims", "acquire", error)
+        self._failed("acquire", error)
         if self._outage.is_first("acquire"):
             self._report_error(error, "acquire", entry, _asked_instant(entry))
 
     def _upkeep_failed(self, phase: Phase, error: BackendError, leases: Sequence[Lease]) -> None:
-        self._failed("upkeep", phase, error)
+        self._failed(phase, error)
         if leases and self._outage.is_first(phase):
             self._lease_error(phase, error, leases[0])
 
@@ -713,14 +715,14 @@ class Scheduler:
     def _report_error(self, error: Exception, phase: Phase, entry: Entry, scheduled_at: datetime | None) -> None:
         self._tell(partial(self._errors.report, error, phase, entry.job, scheduled_at))
 
-    def _failed(self, part: str, phase: str, error: BackendError) -> None:
-        if self._outage.failed(part, phase):
+    def _failed(self, phase: str, error: BackendError) -> None:
+        if self._outage.failed(phase):
             logger.error("The lock store failed, and nothing starts until it is back: %s", error)
 
-    def _answered(self, part: str) -> None:
-        if part == "claims":
+    def _answered(self, phase: str) -> None:
+        if phase in ("acquire", "connect"):
             self._retry, self._retry_at = FIRST_RETRY, 0.0
-        lasted = self._outage.answered(part)
+        lasted = self._outage.answered(phase)
         if lasted is not None:
             logger.warning("The lock store is back after %.1f s.", lasted)
             self._up_since = self._store.now()

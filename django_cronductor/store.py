@@ -46,36 +46,37 @@ class Outage:
     """
     Tells the first failure of an outage from those that follow.
 
-    `part` is one of the two connections, claims or upkeep; an outage ends when neither fails.
+    A phase is a kind of call; an outage ends when none fails that failed in it. Another kind that is answered meanwhile
+    does not end it: renewals may fail while heartbeats succeed.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failing: set[str] = set()
-        self._phases: dict[str, int] = {}
+        self._failures: dict[str, int] = {}
         self._since = 0.0
 
-    def failed(self, part: str, phase: str) -> bool:
-        """Note a failure of a call in a phase; tell whether an outage begins with it."""
+    def failed(self, phase: str) -> bool:
+        """Note a failure of a call; tell whether an outage begins with it."""
         begins = not self._failing
         if begins:
             self._since = self._clock.monotonic()
-            self._phases.clear()
-        self._failing.add(part)
-        self._phases[phase] = self._phases.get(phase, 0) + 1
+            self._failures.clear()
+        self._failing.add(phase)
+        self._failures[phase] = self._failures.get(phase, 0) + 1
         return begins
 
     def is_first(self, phase: str) -> bool:
         """Tell whether the last failure of that phase is the first one in this outage."""
-        return self._phases.get(phase) == 1
+        return self._failures.get(phase) == 1
 
-    def is_failing(self, part: str) -> bool:
-        """Tell whether the last call of that part failed. Any thread may ask."""
-        return part in self._failing
+    def is_failing(self, phase: str) -> bool:
+        """Tell whether the last call of that phase failed. Any thread may ask."""
+        return phase in self._failing
 
-    def answered(self, part: str) -> float | None:
-        """Note an answer; return how many seconds the outage lasted if it ends with it."""
-        if part not in self._failing:
+    def answered(self, phase: str) -> float | None:
+        """Note an answer, or that there is nothing left to ask; return how long the outage lasted if it ends so."""
+        if phase not in self._failing:
             return None
-        self._failing.discard(part)
+        self._failing.discard(phase)
         return None if self._failing else self._clock.monotonic() - self._since

@@ -360,6 +360,39 @@ def test_an_outage_while_nothing_is_due_is_told_too(world: World, caplog: pytest
     assert world.errors == [], "no job has come to harm"
 
 
+def test_renewals_that_fail_alone_are_one_outage_though_heartbeats_succeed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.slow_job("0 13 * * *", ttl=30)
+    holder = world.replica(inline=False)
+    world.tick()
+    world.until(at(13))
+    start_runs(world, holder, 1)
+    holder.link.broken = {"renew"}
+    world.go(at(13, 0, 20))
+    assert len(texts(caplog, logging.ERROR)) == 1
+    assert texts(caplog, logging.WARNING) == []
+    holder.link.broken = set()
+    world.go(at(13, 0, 22))
+    (text,) = texts(caplog, logging.WARNING)
+    assert "is back after" in text
+    end_runs(world, holder)
+
+
+def test_an_outage_of_renewals_ends_with_the_last_run(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.slow_job("0 13 * * *", ttl=30)
+    holder = world.replica(inline=False)
+    world.tick()
+    world.until(at(13))
+    start_runs(world, holder)
+    holder.link.broken = {"renew"}
+    world.go(at(13, 0, 10))
+    end_runs(world, holder)
+    world.go(at(13, 0, 12))
+    assert len(texts(caplog, logging.ERROR)) == 1
+    assert len(texts(caplog, logging.WARNING)) == 1
+
+
 def test_claims_back_off_from_a_tenth_of_a_second_to_one(world: World) -> None:
     world.job("* * * * *")
     replica = world.replica()

@@ -127,51 +127,56 @@ class TestOutage:
         return Outage(clock)
 
     def test_it_begins_with_the_first_failure_only(self, outage: Outage) -> None:
-        assert outage.failed("claims", "acquire")
-        assert not outage.failed("claims", "acquire")
-        assert not outage.failed("upkeep", "renew")
+        assert outage.failed("acquire")
+        assert not outage.failed("acquire")
+        assert not outage.failed("renew")
 
     def test_it_ends_once_and_tells_how_long_it_lasted(self, clock: ManualClock, outage: Outage) -> None:
-        outage.failed("claims", "acquire")
+        outage.failed("acquire")
         clock.advance(5)
-        outage.failed("claims", "acquire")
+        outage.failed("acquire")
         clock.advance(2)
-        assert outage.answered("claims") == pytest.approx(7)
-        assert outage.answered("claims") is None
+        assert outage.answered("acquire") == pytest.approx(7)
+        assert outage.answered("acquire") is None
 
     def test_an_answer_without_an_outage_ends_nothing(self, outage: Outage) -> None:
-        assert outage.answered("claims") is None
+        assert outage.answered("acquire") is None
 
-    @pytest.mark.parametrize("last", ["claims", "upkeep"])
-    def test_it_lasts_while_either_connection_fails(self, clock: ManualClock, outage: Outage, last: str) -> None:
-        first = "upkeep" if last == "claims" else "claims"
-        assert outage.failed(first, "heartbeat")
-        assert not outage.failed(last, "heartbeat")
+    @pytest.mark.parametrize("last", ["acquire", "heartbeat"])
+    def test_it_lasts_while_any_phase_fails(self, clock: ManualClock, outage: Outage, last: str) -> None:
+        first = "heartbeat" if last == "acquire" else "acquire"
+        assert outage.failed(first)
+        assert not outage.failed(last)
         clock.advance(1)
         assert outage.answered(first) is None
-        assert not outage.failed(last, "heartbeat")
+        assert not outage.failed(last)
         clock.advance(1)
         assert outage.answered(last) == pytest.approx(2)
 
-    def test_it_is_known_which_connection_fails(self, outage: Outage) -> None:
-        assert not outage.is_failing("claims")
-        outage.failed("claims", "acquire")
-        assert outage.is_failing("claims")
-        assert not outage.is_failing("upkeep")
-        outage.answered("claims")
-        assert not outage.is_failing("claims")
+    def test_an_answer_in_another_phase_does_not_end_it(self, outage: Outage) -> None:
+        assert outage.failed("renew")
+        assert outage.answered("heartbeat") is None
+        assert not outage.failed("renew")
+
+    def test_it_is_known_which_phases_fail(self, outage: Outage) -> None:
+        assert not outage.is_failing("acquire")
+        outage.failed("acquire")
+        assert outage.is_failing("acquire")
+        assert not outage.is_failing("renew")
+        outage.answered("acquire")
+        assert not outage.is_failing("acquire")
 
     def test_the_first_failure_of_each_phase_is_told_from_the_others(self, outage: Outage) -> None:
-        outage.failed("claims", "acquire")
+        outage.failed("acquire")
         assert outage.is_first("acquire")
-        outage.failed("upkeep", "renew")
+        outage.failed("renew")
         assert outage.is_first("renew")
-        outage.failed("claims", "acquire")
+        outage.failed("acquire")
         assert not outage.is_first("acquire")
 
     def test_every_outage_has_first_failures_of_its_own(self, outage: Outage) -> None:
-        outage.failed("claims", "acquire")
-        outage.failed("claims", "acquire")
-        outage.answered("claims")
-        assert outage.failed("claims", "acquire")
+        outage.failed("acquire")
+        outage.failed("acquire")
+        outage.answered("acquire")
+        assert outage.failed("acquire")
         assert outage.is_first("acquire")
