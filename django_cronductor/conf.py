@@ -14,11 +14,12 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from django_cronductor.durations import milliseconds
-from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.exceptions import ConfigurationError, shown
 
 OnError = Callable[..., object]
 
 MOST_WORKERS = 1000
+MOST_HISTORY = 1_000_000
 LONGEST_PREFIX = 100
 
 
@@ -151,13 +152,13 @@ def _given() -> tuple[dict[Any, object], list[Problem]]:
     if isinstance(given, Mapping):
         return dict(given), []
     hint = "Every key of it is optional; leave the setting out to have all the defaults."
-    return {}, [Problem("cronductor.E001", f"CRONDUCTOR must be a dict, not {given!r}.", hint)]
+    return {}, [Problem("cronductor.E001", f"CRONDUCTOR must be a dict, not {shown(given)}.", hint)]
 
 
 def _unknown(key: object) -> Problem:
-    nearest = difflib.get_close_matches(str(key).upper(), SETTINGS, n=1)
+    nearest = difflib.get_close_matches(key[:100].upper(), SETTINGS, n=1) if isinstance(key, str) else []
     hint = f"Did you mean {nearest[0]!r}?" if nearest else f"The keys are {', '.join(SETTINGS)}."
-    return Problem("cronductor.E002", f"CRONDUCTOR has no key {key!r}.", hint)
+    return Problem("cronductor.E002", f"CRONDUCTOR has no key {shown(key)}.", hint)
 
 
 def _grace_below_ttl(config: Config) -> Problem:
@@ -185,7 +186,7 @@ def _count(least: int, most: int | None = None) -> Callable[[object, str], int]:
 
     def read(value: object, name: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or value < least or value > (most or value):
-            raise ConfigurationError(f"{name} must be {wanted}, not {value!r}.")
+            raise ConfigurationError(f"{name} must be {wanted}, not {shown(value)}.")
         return value
 
     return read
@@ -199,16 +200,16 @@ def _prefix(value: object, name: str) -> str:
         or set(value) & set("{} ")
     ):
         raise ConfigurationError(
-            f"{name} must be 1 to {LONGEST_PREFIX} printable characters without braces or blanks, not {value!r}."
+            f"{name} must be 1 to {LONGEST_PREFIX} printable characters without braces or blanks, not {shown(value)}."
         )
     return value
 
 
 def _cache(value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise ConfigurationError(f"{name} must be an alias of CACHES, not {value!r}.")
+        raise ConfigurationError(f"{name} must be an alias of CACHES, not {shown(value)}.")
     if value not in settings.CACHES:
-        raise ConfigurationError(f"{name} is {value!r}, but CACHES has no such alias.")
+        raise ConfigurationError(f"{name} is {shown(value)}, but CACHES has no such alias.")
     return value
 
 
@@ -216,16 +217,17 @@ def _zone(value: object, name: str) -> str:
     if value is None:
         value, name = settings.TIME_ZONE or "UTC", "TIME_ZONE"
     try:
-        return ZoneInfo(value).key  # type: ignore[arg-type]
-    # A directory of the zone database, an absolute path, a wrong type: ZoneInfo has an error of its own for each.
-    except (LookupError, OSError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name} is {value!r}, which is not the name of a known time zone.") from error
+        # "localtime" is a file that some systems have: the machine's own zone, another one on each.
+        return ZoneInfo(value if isinstance(value, str) and value != "localtime" else "").key
+    # A directory of the zone database, an absolute path, a NUL: ZoneInfo has an error of its own for each.
+    except (LookupError, OSError, ValueError) as error:
+        raise ConfigurationError(f"{name} is {shown(value)}, which is not the name of a known time zone.") from error
 
 
 def _path(value: object, name: str) -> str | None:
     if value is None or (isinstance(value, str) and "." in value and _is_dotted(value)):
         return value
-    raise ConfigurationError(f"{name} must be a dotted path or None, not {value!r}.")
+    raise ConfigurationError(f"{name} must be a dotted path or None, not {shown(value)}.")
 
 
 def _on_error(value: object, name: str) -> str | OnError | None:
@@ -235,7 +237,7 @@ def _on_error(value: object, name: str) -> str | OnError | None:
 def _module(value: object, name: str) -> str | None:
     if value is None or (isinstance(value, str) and _is_dotted(value)):
         return value
-    raise ConfigurationError(f"{name} must be the name of a module or None, not {value!r}.")
+    raise ConfigurationError(f"{name} must be the name of a module or None, not {shown(value)}.")
 
 
 def _is_dotted(value: str) -> bool:
@@ -261,7 +263,9 @@ SETTINGS = {
     "ON_ERROR": Setting(
         "on_error", _on_error, "Give a function on_error(error, context), or its path.", "cronductor.E008"
     ),
-    "HISTORY": Setting("history", _count(0), "It is how many runs of each job the database keeps; 0 keeps none."),
+    "HISTORY": Setting(
+        "history", _count(0, MOST_HISTORY), "It is how many runs of each job the database keeps; 0 keeps none."
+    ),
     "AUTODISCOVER": Setting("autodiscover", _module, "Give the name of the module to look for in each app, or None."),
 }
 

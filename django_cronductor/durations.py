@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
-from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.exceptions import ConfigurationError, shown
 
 Duration = int | float | timedelta
 
@@ -26,11 +26,11 @@ def milliseconds(value: object, name: str, *, zero: bool = False) -> int:
         # Within bounds that float and round can handle; "not a number" stays what it is in this order.
         seconds = float(max(min(value, 2 * longest), -2 * longest))
     else:
-        raise ConfigurationError(f"{name} must be a number of seconds or a timedelta, not {value!r}.")
+        raise ConfigurationError(f"{name} must be a number of seconds or a timedelta, not {shown(value)}.")
     if math.isnan(seconds) or seconds > longest:
-        raise ConfigurationError(f"{name} must be at most {LONGEST.days} days, not {value!r}.")
+        raise ConfigurationError(f"{name} must be at most {LONGEST.days} days, not {shown(value)}.")
     result = round(seconds * 1000)
     if result < 0 or (result == 0 and not (zero and seconds == 0)):
         least = "zero or more" if zero else "at least 0.001"
-        raise ConfigurationError(f"{name} must be {least} seconds, not {value!r}.")
+        raise ConfigurationError(f"{name} must be {least} seconds, not {shown(value)}.")
     return result

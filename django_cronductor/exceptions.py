@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
+LONGEST_SHOWN = 100
+_PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s]*(@)")
+
+
+def shown(value: object) -> str:
+    """Return how an error names a value that a user gave: short, without a password, whatever its repr does."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - What is wrong with the value is to be said, not what is wrong with its repr.
+        text = f"an object of {type(value).__name__}"
+    text = _PASSWORD_IN_URL.sub(r"\1***\2", text)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
+
 
 class CronductorError(Exception):
     """Base of every error of this package."""

@@ -12,9 +12,11 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 from django.apps import apps
 
-from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.exceptions import ConfigurationError, shown
 
 Handler = Callable[..., Any]
+
+MOST_WRAPPERS = 50
 
 if sys.version_info >= (3, 14):
     from annotationlib import Format
@@ -35,7 +37,9 @@ def check_handler(func: object, role: str, *, takes_context: bool) -> None:
     if isinstance(func, type):
         raise ConfigurationError(f"{role} is a class, and calling it would only make an object: declare a function.")
     if not callable(func):
-        raise ConfigurationError(f"{role} must be a function, not {func!r}.")
+        raise ConfigurationError(f"{role} must be a function, not {shown(func)}.")
+    if is_wrapped_in_itself(func):
+        raise ConfigurationError(f"{role} is wrapped in itself, or in more than {MOST_WRAPPERS} wrappers.")
     call = func if inspect.isroutine(func) or isinstance(func, functools.partial) else type(func).__call__
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
         raise ConfigurationError(f"{role} is a generator: calling it would run nothing of it. Do without yield.")
@@ -73,9 +77,9 @@ def _misfit(signature: inspect.Signature | None, takes_context: bool) -> str | N
 
 def _signature_that_counts(func: Handler) -> inspect.Signature | None:
     """Return the signature of `func`; of what it wraps, if it passes any arguments on. None: it has none to read."""
-    if isinstance(func, MethodType):
-        return _signature(func)
     try:
+        if isinstance(func, MethodType):
+            return _signature(func)
         signature = _signature(func, follow_wrapped=False)
     except (TypeError, ValueError):
         signature = None
@@ -101,11 +105,19 @@ def bare(func: object) -> object:
 
 
 def innermost(func: object) -> object:
-    """Return the function behind partials, bound methods and wrappers."""
+    """Return the function behind partials, bound methods and wrappers, as far as there are not too many."""
     func = bare(func)
-    while (wrapped := _wrapped(func)) is not None:
+    for _ in range(MOST_WRAPPERS):
+        wrapped = _wrapped(func)
+        if wrapped is None:
+            break
         func = bare(wrapped)
     return func
+
+
+def is_wrapped_in_itself(func: object) -> bool:
+    """Tell whether the wrappers around a function have no end, or none within reason."""
+    return _wrapped(innermost(func)) is not None
 
 
 def _wrapped(func: object) -> Handler | None:
@@ -133,9 +145,12 @@ def kind_of(func: object) -> str:
 
 
 def qualname_of(func: object) -> str:
-    return str(getattr(func, "__qualname__", type(func).__qualname__))
+    try:
+        return str(func.__qualname__)  # type: ignore[attr-defined]
+    except Exception:  # noqa: BLE001 - An object may do anything when it is asked for an attribute.
+        return type(func).__qualname__
 
 
 def app_label_of(module: str | None) -> str | None:
-    config = apps.get_containing_app_config(module) if module else None
+    config = apps.get_containing_app_config(module) if isinstance(module, str) else None
     return config.label if config else None

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from django.apps import apps
 
 from django_cronductor.durations import Duration, milliseconds
-from django_cronductor.exceptions import ConfigurationError, JobNotFound
+from django_cronductor.exceptions import ConfigurationError, JobNotFound, shown
 from django_cronductor.handlers import (
     Handler,
     app_label_of,
@@ -27,7 +27,7 @@ from django_cronductor.handlers import (
     kind_of,
     qualname_of,
 )
-from django_cronductor.keys import check_key
+from django_cronductor.keys import LONGEST_KEY, check_key
 from django_cronductor.schedules import Schedule
 
 F = TypeVar("F", bound=Handler)
@@ -199,11 +199,11 @@ class JobRegistry:
     def get(self, key: str) -> Job:
         """Return the job of that key. Raises JobNotFound, naming the nearest keys."""
         jobs = self._snapshot()
-        if key in jobs:
+        if isinstance(key, str) and key in jobs:
             return jobs[key]
-        nearest = difflib.get_close_matches(str(key), jobs)
+        nearest = difflib.get_close_matches(key, jobs) if isinstance(key, str) and len(key) <= LONGEST_KEY else []
         hint = f"; did you mean {' or '.join(nearest)}?" if nearest else "." if jobs else ", nor any other."
-        raise JobNotFound(f"No job {key!r} is declared{hint}")
+        raise JobNotFound(f"No job {shown(key)} is declared{hint}")
 
     def __iter__(self) -> Iterator[Job]:
         jobs = self._snapshot()
@@ -213,7 +213,7 @@ class JobRegistry:
         return len(self._snapshot())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._snapshot()
+        return isinstance(key, str) and key in self._snapshot()
 
     def settle(self) -> None:
         """Give their keys to the jobs that were declared before Django had loaded its apps."""
@@ -306,8 +306,9 @@ class _Draft:
 
     def job(self, registry: JobRegistry, handler: Handler, key: str) -> Job:
         """Check everything and make the job."""
-        with self._explained(f"Job {key}" if isinstance(key, str) else "A job"):
+        with self._explained("A job"):
             check_key(key, "its key")
+        with self._explained(f"Job {key}"):
             self._check_flags()
             check_handler(handler, "its handler", takes_context=self.takes_context)
             if self.when is not None:
@@ -354,7 +355,7 @@ class _Draft:
         for name in ("recover", "enabled", "takes_context"):
             value = getattr(self, name)
             if not isinstance(value, bool):
-                raise ConfigurationError(f"{name} must be True or False, not {value!r}.")
+                raise ConfigurationError(f"{name} must be True or False, not {shown(value)}.")
 
     def _milliseconds(self, name: str) -> int | None:
         value = getattr(self, name)
@@ -365,7 +366,7 @@ class _Draft:
         if name is None and self.timezone is None:
             return None
         if not isinstance(name, str) or not name:
-            raise ConfigurationError(f'timezone must be the name of a zone such as "UTC", not {self.timezone!r}.')
+            raise ConfigurationError(f'timezone must be the name of a zone such as "UTC", not {shown(self.timezone)}.')
         return name
 
     @contextmanager

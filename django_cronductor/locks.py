@@ -28,8 +28,15 @@ from django_cronductor.backends.base import (
 from django_cronductor.clock import SystemClock
 from django_cronductor.conf import get_config
 from django_cronductor.durations import Duration, milliseconds
-from django_cronductor.exceptions import BackendError, ConfigurationError, CronductorError, LeaseLost, NotAcquired
-from django_cronductor.handlers import check_handler, is_async_handler
+from django_cronductor.exceptions import (
+    BackendError,
+    ConfigurationError,
+    CronductorError,
+    LeaseLost,
+    NotAcquired,
+    shown,
+)
+from django_cronductor.handlers import check_handler, is_async_handler, is_wrapped_in_itself
 from django_cronductor.keys import check_key
 from django_cronductor.leases import HeldLease, LeaseKeeper, Phase
 
@@ -132,9 +139,11 @@ class lock(ContextDecorator):  # noqa: N801 - Used like a function.
 
     def __call__(self, func: F) -> F:
         """Return `func` so that each call holds the lock."""
+        if not callable(func) or isinstance(func, type) or is_wrapped_in_itself(func):
+            raise ConfigurationError(f"lock({self._key!r}) decorates functions, not {shown(func)}.")
         if is_async_handler(func) or inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
             raise ConfigurationError(
-                f"lock({self._key!r}) cannot decorate {func!r}, which works on after its call: use it in a with "
+                f"lock({self._key!r}) cannot decorate {shown(func)}, which works on after its call: use it in a with "
                 "block inside."
             )
         return super().__call__(func)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.exceptions import ConfigurationError, shown
 
 MAX_LENGTH = 1000  # characters; every minute, hour and day listed one by one is shorter
 
@@ -393,7 +393,7 @@ def _read_expression(expression: str, key: str | None) -> _Pattern:
         places = zip(_KINDS, _split(expression), strict=True)
         return _read_pattern(tuple(_read_place(kind, text, key) for kind, text in places))
     except _Unreadable as error:
-        raise ConfigurationError(f"The schedule {_shorten(repr(expression))} cannot be used: {error}.") from None
+        raise ConfigurationError(f"The schedule {shown(expression)} cannot be used: {error}.") from None
 
 
 def _warnings(expression: str, pattern: _Pattern) -> Iterator[str]:
@@ -487,7 +487,7 @@ def _read_zone(zone: object) -> ZoneInfo:
     except (LookupError, OSError, ValueError):
         pass
     raise ConfigurationError(
-        f"The time zone {_shorten(repr(zone))} is not found. Use a name such as Europe/Berlin, without quotes; "
+        f"The time zone {shown(zone)} is not found. Use a name such as Europe/Berlin, without quotes; "
         f"where the system has no time zone data, install the package tzdata."
     )
 
@@ -509,6 +509,8 @@ class Schedule:
     __slots__ = ("_calm", "_expression", "_fingerprint", "_pattern", "_zone")
 
     def __init__(self, expression: str, timezone: str | ZoneInfo = "UTC", key: str | None = None) -> None:
+        if key is not None and not isinstance(key, str):
+            raise ConfigurationError(f"The key of a schedule must be a string, not {shown(key)}.")
         self._pattern = _read_expression(expression, key)
         self._expression = " ".join(expression.split())
         self._zone = _read_zone(timezone)

@@ -22,7 +22,7 @@ from django.utils import autoreload
 import django_cronductor
 from django_cronductor.backends import create_backend
 from django_cronductor.conf import get_config, scheduler_options
-from django_cronductor.exceptions import BackendError, ConfigurationError, JobNotFound
+from django_cronductor.exceptions import BackendError, ConfigurationError, JobNotFound, shown
 from django_cronductor.history import DatabaseHistory
 from django_cronductor.jobs import registry
 from django_cronductor.scheduler import Scheduler
@@ -158,8 +158,8 @@ class HeartbeatFile:
         self._touched = 0.0
         try:
             path.touch()
-        except OSError as error:
-            raise ConfigurationError(f"--heartbeat-file: {path} cannot be written: {error}.") from error
+        except (OSError, ValueError) as error:  # The latter for a NUL in the name.
+            raise ConfigurationError(f"--heartbeat-file: {shown(str(path))} cannot be written: {error}.") from error
 
     def __call__(self) -> None:
         """Touch the file, at most twice a second."""
