@@ -197,8 +197,14 @@ class Scheduler:
                 self._on_pass()
         if self._connected:
             self._keeper.start()
+            self._warn()
         while not self._stopping:
             self._read_inbox(self.tick())
+
+    def _warn(self) -> None:
+        with contextlib.suppress(BackendError):  # What comes next will tell.
+            for warning in self.backend.warnings():
+                logger.warning("%s %s", warning.msg, warning.hint, extra={"instance": self.instance})
 
     def _try_to_connect(self) -> bool:
         try:

@@ -106,9 +106,22 @@ def test_the_banner_names_version_instance_store_and_the_next_jobs(
     assert said.err == ""
 
 
-def test_the_banner_of_the_single_instance_backend(stopping: StoppingJob, in_memory: str) -> None:
+def test_the_banner_of_the_single_instance_backend(
+    stopping: StoppingJob, in_memory: str, caplog: pytest.LogCaptureFixture
+) -> None:
     assert "Locks: memory of this process (single instance" in Called().out
     assert stopping.runs == 1
+    assert any("every other process would run each job" in record.getMessage() for record in caplog.records)
+
+
+def test_a_store_that_forgets_when_it_is_full_is_warned_of(
+    stopping: StoppingJob, on_redis: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(RedisBackend, "eviction_policy", lambda self: "allkeys-lru")
+    Called()
+    (text,) = [record.getMessage() for record in caplog.records if "evicts keys" in record.getMessage()]
+    assert "maxmemory-policy allkeys-lru" in text
+    assert "noeviction" in text
 
 
 def test_no_jobs_is_a_warning_that_names_the_apps_searched(registry: JobRegistry, on_redis: str) -> None:

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from django.core.checks import Warning  # noqa: A004
 
 from django_cronductor.backends.base import ReleaseResult
 from django_cronductor.backends.local import LocalBackend, Store
 from django_cronductor.clock import SystemClock
-from django_cronductor.exceptions import BackendRefused
+from django_cronductor.exceptions import BackendError, BackendRefused
 from django_cronductor.leases import HeldLease
 from django_cronductor.runner import RunContext
 from tests.scheduler_world import DEADLINE, Link, LocalStore, Passes, RedisStore, Replica, World, at, start_runs
@@ -268,6 +269,33 @@ def test_on_pass_is_called_while_the_store_is_away_later(world: World) -> None:
     replica.link.broken = {"all"}
     world.go(at(12, 2))
     assert passes.count == 121
+
+
+def test_what_the_store_warns_of_is_logged_once_at_the_start(
+    live: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    passes = Passes()
+    loop = Loop(live, on_pass=passes)
+    text = "It forgets."
+    monkeypatch.setattr(loop.replica.link, "warnings", lambda: [Warning(text, hint="Tell it not to.", id="x.W001")])
+    loop.start()
+    passes.wait(2)
+    assert loop.stop() == 0
+    assert [record.getMessage() for record in caplog.records].count("It forgets. Tell it not to.") == 1
+
+
+def test_a_store_that_cannot_say_what_it_warns_of_is_served_all_the_same(
+    live: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise BackendError("not now")
+
+    live.job("* * * * * *")
+    loop = Loop(live)
+    monkeypatch.setattr(loop.replica.link, "warnings", fail)
+    loop.start()
+    live.wait(lambda: bool(live.runs))
+    assert loop.stop() == 0
 
 
 def test_a_store_that_refuses_us_ends_run_with_its_error(live: World, monkeypatch: pytest.MonkeyPatch) -> None:

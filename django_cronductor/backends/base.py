@@ -284,6 +284,10 @@ class LockBackend(ABC):
         """Return system check messages about this backend. It may reach the store only when `deploy` is true."""
         return []
 
+    def warnings(self) -> list[CheckMessage]:
+        """Return what about the store, as it is set up now, puts locks at risk. May ask it, and raise BackendError."""
+        return []
+
     @abstractmethod
     def describe(self) -> str:
         """Say in a few words where the store is, without any secret."""

@@ -9,6 +9,7 @@ play no part.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from importlib import import_module
@@ -60,6 +61,9 @@ REFUSALS = (
     "DB index is out of range",
 )
 """What a server says that will say the same again."""
+EVERY_KEY = re.compile(r"\b(OOM|READONLY|MISCONF|NOREPLICAS|MASTERDOWN)\b")
+"""What a script that met it at one key would have met at any other."""
+CLUSTER = re.compile(r"\b(MOVED|CLUSTERDOWN)", re.IGNORECASE)
 
 
 @cache
@@ -229,6 +233,15 @@ class RedisBackend(LockBackend):
         _, fence, owner, left = self._run("lock_acquire", [self._lock(key), self._counter], [token, ttl, holder])
         return Acquired(int(fence), owner, int(left))
 
+    def warnings(self) -> list[CheckMessage]:
+        """Warn of a server that may drop the locks (W101)."""
+        policy = self.eviction_policy()
+        if not policy.startswith("allkeys"):
+            return []
+        text = f"{self.describe()} evicts keys when its memory is full (maxmemory-policy {policy}): locks can vanish."
+        hint = "Set maxmemory-policy to noeviction, or to one of volatile-*: what is kept of a job has no expiry."
+        return [Warning(text, hint=hint, id="cronductor.W101")]
+
     def eviction_policy(self) -> str:
         """Return which keys the server drops when its memory is full, or "" if it has no limit or does not tell."""
         try:
@@ -341,6 +354,8 @@ class RedisBackend(LockBackend):
         password = pool.connection_kwargs.get("password")
         if password:
             text = text.replace(str(password), "***")
+        if CLUSTER.search(text):
+            text += " (this is a node of a cluster: clusters are not supported, name a server that is not part of one)"
         refused = any(word.lower() in text.lower() for word in REFUSALS)
         kind = BackendRefused if refused else BackendError
         return kind(f"{self.describe()}: {text}")
@@ -393,7 +408,10 @@ class RedisBackend(LockBackend):
     def _parse(self, text: str, parse: Callable[[Any], T]) -> T | BackendError:
         answer = json.loads(text)
         if isinstance(answer, dict) and "error" in answer:
-            return self._failure(answer["error"], self._pool)
+            failure = self._failure(answer["error"], self._pool)
+            if isinstance(failure, BackendRefused) or EVERY_KEY.search(answer["error"]):
+                raise failure
+            return failure
         return parse(answer)
 
     def _mixed(self, leases: Sequence[Lease], jobs: Callable[[], Reply[T]], locks: Callable[[], Reply[T]]) -> Reply[T]:
@@ -409,17 +427,12 @@ class RedisBackend(LockBackend):
 def _deployment_messages(backend: RedisBackend) -> list[CheckMessage]:
     try:
         backend.states([""])
-        policy = backend.eviction_policy()
+        return backend.warnings()
     except (BackendError, ConfigurationError) as error:
         hint = "No job runs without it: see whether the address, the password and the permissions are right."
         return [Error(f"The lock store cannot be used. {error}", hint=hint, id="cronductor.E101")]
     finally:
         backend.close()
-    if not policy.startswith("allkeys"):
-        return []
-    text = f"{backend.describe()} evicts keys when its memory is full (maxmemory-policy {policy}): locks can vanish."
-    hint = "Set maxmemory-policy to noeviction, or to one of volatile-*: what is kept of a job has no expiry."
-    return [Warning(text, hint=hint, id="cronductor.W101")]
 
 
 def _driver(client: Any) -> ModuleType:

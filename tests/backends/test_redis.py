@@ -518,9 +518,38 @@ class TestRefusals:
     def test_a_node_of_a_cluster_that_does_not_have_our_slot(self, backend_on: Any) -> None:
         with cluster_node() as server:
             # Not refused: the slot may be given to a node while we wait.
-            with pytest.raises(BackendError, match=r"CLUSTERDOWN|Hash slot not served") as caught:
+            with pytest.raises(BackendError, match="clusters are not supported") as caught:
                 backend_on(server.url).declare([Declaration("job", "v1", TTL)])
             assert not isinstance(caught.value, BackendRefused)
+
+    def test_a_node_of_a_cluster_that_has_not_our_keys_but_knows_who_has(self, backend_on: Any) -> None:
+        with cluster_node() as one, cluster_node() as other, admin(one) as here, admin(other) as there:
+            there.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+            here.execute_command("CLUSTER", "MEET", "127.0.0.1", str(other.port))
+            wait_until(lambda: "cluster_state:ok" in str(here.execute_command("CLUSTER", "INFO")))
+            with pytest.raises(BackendRefused, match=r"Moved.*clusters are not supported"):
+                backend_on(one.url).declare([Declaration("job", "v1", TTL)])
+
+    def test_what_every_key_would_meet_fails_the_whole_call(self, backend_on: Any, server: RedisServer) -> None:
+        backend = backend_on(server.url)
+        jobs = [Declaration(key, "v1", TTL) for key in ("one", "two")]
+        with admin(server) as client:
+            client.config_set("maxmemory", 1)
+            with pytest.raises(BackendError, match="maxmemory"):
+                backend.declare(jobs)
+            client.config_set("maxmemory", 0)
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            with pytest.raises(BackendError, match="READONLY"):
+                backend.declare(jobs)
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            client.execute_command("ACL", "SETUSER", "default", "-hset")
+            with pytest.raises(BackendRefused, match="command"):
+                backend.declare(jobs)
+            client.execute_command("ACL", "SETUSER", "default", "+hset")
+            client.lpush(backend._job("one"), "not a hash")
+            bad, good = backend.declare(jobs).answers
+        assert isinstance(bad, BackendError)
+        assert isinstance(good, int)
 
     @pytest.mark.parametrize("word", REFUSALS)
     def test_each_word_of_refusal_is_known_in_any_case(self, backend_on: Any, redis_url: str, word: str) -> None:
