@@ -52,6 +52,8 @@ ROW_WAIT = 1.0
 """Seconds that a run waits for its row in the history; then it starts without."""
 SEEDS_WAIT = 5.0
 """Seconds that the start waits for what the history knows of the jobs."""
+MOST_NAMED = 20
+"""Jobs named in one warning."""
 LAST_WORDS = 3.0
 """Seconds that a drain waits for the answers to its last releases, and for receivers of its last signals."""
 
@@ -594,7 +596,10 @@ class Scheduler:
         self._full_since = self._full_since or now
         if now - self._full_since > LONGEST_WAIT and not self._full_told:
             self._full_told = True
-            running = ", ".join(sorted({entry.job.key for entry, _ in self._runs.values()}))
+            going_on = sorted(
+                {entry.job.key for entry, run in self._runs.values() if run.started and not run.held.ended}
+            )
+            running = ", ".join(going_on[:MOST_NAMED]) + (", ..." if len(going_on) > MOST_NAMED else "")
             text = "All %d workers are busy and %d jobs wait for one. Running: %s."
             waiting = len(self._agenda.ready)
             logger.warning(text, self._workers.size, waiting, running, extra={"instance": self.instance})

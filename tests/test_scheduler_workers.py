@@ -296,3 +296,17 @@ def test_a_receiver_that_waits_does_not_hold_up_the_loop(world: World) -> None:
     start_runs(world, replica, 2)
     signals.job_missed.disconnect(wait)
     end_runs(world, replica)
+
+
+def test_a_warning_names_no_more_jobs_than_one_can_read(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(25):
+        world.slow_job("0 1 12 * * *", f"job-{number:02}")
+    world.job("5 1 12 * * *", "waiting")
+    replica = world.replica(inline=False, max_workers=25)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 25)
+    world.go(at(12, 2))
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage().endswith("job-18, job-19, ....")
+    end_runs(world, replica)
