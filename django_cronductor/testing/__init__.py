@@ -3,5 +3,10 @@
 from __future__ import annotations
 
 from django_cronductor.testing.clock import ManualClock
+from django_cronductor.testing.conformance import (
+    BackendClockConformance,
+    BackendConformance,
+    BackendDamageConformance,
+)
 
-__all__ = ["ManualClock"]
+__all__ = ["BackendClockConformance", "BackendConformance", "BackendDamageConformance", "ManualClock"]

@@ -949,6 +949,16 @@ class ReleaseConformance(BackendHarness):
         assert self.release(lease) == answer == ReleaseResult(True, held=(first, second))
         assert self.state() == before
 
+    def test_what_one_release_told_is_told_to_no_other(self) -> None:
+        first, second, third = self.due()
+        older = self.win(first)
+        self.lapse()
+        newer = self.win(second, holder="b")
+        self.claim(third)
+        assert self.release(newer).held == (second, third)
+        assert self.release(older) == ReleaseResult(False)
+        assert self.release(newer).held == (second, third)
+
     def test_a_release_with_nothing_to_tell_asked_again_is_lost(self) -> None:
         first, _, _ = self.due()
         lease = self.win(first)
