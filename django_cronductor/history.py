@@ -3,43 +3,48 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import Error, close_old_connections, connections, router, transaction
-from django.db.models import F, Max, QuerySet
+from django.db import DataError, Error, IntegrityError, connections, reset_queries, router, transaction
+from django.db.models import F, Max, Model, QuerySet
 from django.utils import timezone as django_timezone
 
 from django_cronductor.backends.base import Seeds
 from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.masking import describe, mask, storable
 from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.records import DeadRecord, JobRecord, RunRecord, SkipRecord
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Texts = dict[str, str]
+Answer = Callable[[bool], object]
 
 SKIPPED = -1
 """The attempt of rows of occurrences that were not run."""
 
-LONGEST_MESSAGE = 1_000
-LONGEST_TRACEBACK = 20_000
 ROWS_PER_QUERY = 200
+ROWS_PER_PASS = 50
+"""Records that nobody waits for, written before those are looked for again that somebody does."""
 SEEN_EVERY = 60.0
 """Seconds after which the jobs of a replica are noted as seen again."""
+CHECK_WAIT = 3.0
+"""Seconds that the start waits for the database to say which tables it has."""
 RETRY = 1.0
 """Seconds before a batch that the database did not take is written again."""
 MOST_WAITING = 20_000
-"""Records that wait for a database that does not answer; what is older goes."""
+"""Records that wait for a database that does not answer; what comes then is left out."""
+MOST_TRACEBACKS = 1_000
+"""Records that may wait before the next come without their tracebacks, which are long."""
 
 
 @dataclass
@@ -47,24 +52,35 @@ class _Batch:
     """What is to be written, in the order in which it is written."""
 
     questions: list[tuple[list[tuple[str, str]], Callable[[list[Seeds]], object]]] = field(default_factory=list)
+    begun: list[tuple[RunRecord, Answer]] = field(default_factory=list)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
-    begun: list[tuple[RunRecord, Callable[[bool], object]]] = field(default_factory=list)
     dead: list[DeadRecord] = field(default_factory=list)
-    ended: dict[str, RunRecord] = field(default_factory=dict)
+    ended: dict[str, tuple[RunRecord, Texts]] = field(default_factory=dict)
     skipped: list[SkipRecord] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.questions or self.jobs or self.begun or self.dead or self.ended or self.skipped)
+        return bool(self.questions or self.jobs or len(self))
 
     def __len__(self) -> int:
         return len(self.begun) + len(self.dead) + len(self.ended) + len(self.skipped)
+
+    def clear(self) -> None:
+        """Forget all of it; the runs may start."""
+        self.let_start()
+        self.__dict__.update(vars(_Batch()))
+
+    def let_start(self) -> None:
+        """Let runs start without their rows, which are written all the same when the database takes them."""
+        waiting, self.begun = self.begun, [(run, _nobody) for run, _ in self.begun]
+        for _, answer in waiting:
+            answer(True)
 
     def before(self, later: _Batch) -> _Batch:
         """Return this and what came later as one."""
         return _Batch(
             self.questions + later.questions,
-            self.jobs | later.jobs,
             self.begun + later.begun,
+            self.jobs | later.jobs,
             self.dead + later.dead,
             self.ended | later.ended,
             self.skipped + later.skipped,
@@ -75,8 +91,8 @@ class DatabaseHistory:
     """
     Writes runs to the database, in a thread of its own, or with `inline=True` in the caller's.
 
-    A database that fails is tried again, and reported once per outage: what is to be written waits for it. `keep` runs
-    are kept per job, and as many rows of occurrences that were not run.
+    A database that fails is tried again, and reported once per outage: what is to be written waits for it, and no run
+    does. `keep` runs are kept per job, and as many rows of occurrences that were not run.
     """
 
     def __init__(self, keep: int, *, inline: bool = False) -> None:
@@ -85,26 +101,39 @@ class DatabaseHistory:
         self._batch = _Batch()
         self._jobs: dict[str, JobRecord] = {}
         self._grown: dict[str, int] = {}
-        self._changed = threading.Condition()
+        """Rows written of each job since it was pruned."""
+        self._over: dict[str, None] = {}
+        """Jobs to prune."""
+        self._changed = threading.Condition(threading.RLock())
         self._writing = False
         self._closed = False
         self._failing = False
+        self._left_out = 0
         self._seen_at = 0.0
         self._thread: threading.Thread | None = None
 
     def check(self) -> None:
         """Raise ConfigurationError if the tables are missing; a database that does not answer is waited for later."""
-        connection = connections[router.db_for_write(JobRun)]
+        answer: SimpleQueue[list[str] | Exception] = SimpleQueue()
+
+        def look() -> None:
+            try:
+                answer.put(_missing_tables())
+            except Exception as error:  # noqa: BLE001 - Raised again below, by who waits for it.
+                answer.put(error)
+
         try:
-            with connection.cursor() as cursor:
-                tables = connection.introspection.table_names(cursor)
-        except Error as error:
-            self._failed(error)
-            return
-        missing = [model._meta.db_table for model in (DeclaredJob, JobRun) if model._meta.db_table not in tables]
-        if missing:
+            self._call(look)
+            found = answer.get(timeout=CHECK_WAIT)
+        except Empty:
+            found = Error(f"it has not answered for {CHECK_WAIT:g} s")
+        if isinstance(found, Error):
+            self._failed(found)
+        elif isinstance(found, Exception):
+            raise found
+        elif found:
             raise ConfigurationError(
-                f"The database has no table {' and no table '.join(missing)}: run migrate first, or set "
+                f"The database has no table {' and no table '.join(found)}: run migrate first, or set "
                 'CRONDUCTOR["HISTORY"] to 0 to keep no history.'
             )
 
@@ -114,7 +143,7 @@ class DatabaseHistory:
         wanted = list(zip(keys, fingerprints, strict=True))
         self._add(lambda batch: batch.questions.append((wanted, answer.put)))
         try:
-            return answer.get(timeout=timeout)
+            return answer.get(timeout=0 if self._inline else timeout)
         except Empty:
             logger.warning("The database did not tell within %g s what it knows of the jobs.", timeout)
             return [Seeds()] * len(wanted)
@@ -125,13 +154,28 @@ class DatabaseHistory:
         self._jobs |= found
         self._add(lambda batch: batch.jobs.update(found))
 
-    def begun(self, run: RunRecord, answer: Callable[[bool], object]) -> None:
-        """Note a run that is about to start, and answer whether it may."""
-        self._add(lambda batch: batch.begun.append((run, answer)))
+    def begun(self, run: RunRecord, answer: Answer) -> None:
+        """Note a run that is about to start, and answer whether it may: at once, while the database fails."""
+
+        def add(batch: _Batch) -> None:
+            batch.begun.append((run, answer))
+            if self._failing:
+                batch.let_start()
+
+        if not self._add(add):
+            answer(True)
+
+    def overdue(self) -> None:
+        """Note that a run has started without its row, for the database did not take it in time."""
+        self._failed("it does not answer")
 
     def ended(self, run: RunRecord) -> None:
         """Note how a run ended."""
-        self._add(lambda batch: batch.ended.update({run.id: run}))
+        texts = {} if run.error is None else describe(run.error)
+        if len(self._batch) >= MOST_TRACEBACKS:
+            texts.pop("traceback", None)
+        # Without the error itself: it holds all that its frames hold.
+        self._add(lambda batch: batch.ended.update({run.id: (replace(run, error=None), texts)}))
 
     def skipped(self, skip: SkipRecord) -> None:
         """Note occurrences that were not run."""
@@ -143,6 +187,8 @@ class DatabaseHistory:
 
     def flush(self, timeout: float) -> bool:
         """Wait until all is written; tell whether it came to that within `timeout` seconds."""
+        if self._inline:
+            self._work()
         with self._changed:
             return self._changed.wait_for(lambda: not self._batch and not self._writing, timeout)
 
@@ -154,64 +200,115 @@ class DatabaseHistory:
 
     # The writer.
 
-    def _add(self, add: Callable[[_Batch], object]) -> None:
+    def _add(self, add: Callable[[_Batch], object]) -> bool:
+        """Let something wait to be written; tell whether there was room for it."""
         with self._changed:
             if len(self._batch) >= MOST_WAITING:
-                logger.error("The history has fallen %d records behind: dropping the next.", MOST_WAITING)
-                return
+                self._leave_out()
+                return False
             add(self._batch)
             if not self._inline and self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="cronductor-history", daemon=True)
-                self._thread.start()
+                self._thread = self._call(self._run)
             self._changed.notify_all()
         if self._inline:
-            self._write_batch()
+            self._work()
+        return True
+
+    def _leave_out(self) -> None:
+        self._left_out += 1
+        if self._left_out == 1:
+            logger.error("The history is %d records behind: what comes is left out until they are fewer.", MOST_WAITING)
+
+    def _call(self, work: Callable[[], object]) -> threading.Thread | None:
+        """Do it here, or in a thread that leaves no connection behind."""
+        if self._inline:
+            work()
+            return None
+
+        def guarded() -> None:
+            try:
+                work()
+            finally:
+                connections.close_all()
+
+        thread = threading.Thread(target=guarded, name="cronductor-history", daemon=True)
+        thread.start()
+        return thread
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._batch or self._closed, SEEN_EVERY)
-                if self._closed and not self._batch:
-                    return
+        while self._wait():
             self._note_seen()
+            reset_queries()
             if not self._write_batch():
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed, RETRY)
                     if self._closed:
                         return
-            close_old_connections()
+            if not self._has_work():
+                _close_old_connections()
+
+    def _wait(self) -> bool:
+        """Wait for work; tell whether there may be some."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_work() or self._closed, SEEN_EVERY)
+            return bool(self._batch) or not self._closed
+
+    def _has_work(self) -> bool:
+        return bool(self._batch or self._over)
+
+    def _work(self) -> None:
+        while self._has_work() and self._write_batch():
+            pass
 
     def _write_batch(self) -> bool:
-        """Write what has come; tell whether the database took it. What it did not take waits, in its order."""
+        """Write of what has come; tell whether the database took it. What it did not take waits, in its order."""
         with self._changed:
             batch, self._batch = self._batch, _Batch()
             self._writing = True
         try:
-            self._write(batch)
+            taken = self._try_to_write(batch)
+        finally:
+            with self._changed:
+                self._batch = batch.before(self._batch)
+                if self._failing:
+                    self._batch.let_start()
+                self._writing = False
+                self._changed.notify_all()
+        return taken
+
+    def _try_to_write(self, batch: _Batch) -> bool:
+        if not (batch or self._over):
+            return True
+        try:
+            try:
+                self._write(batch)
+            except Error:
+                _close_old_connections()
+                if self._failing:
+                    raise
+                # A connection that was cut while it was idle, or replicas that waited for each other's rows: no outage.
+                self._write(batch)
         except Error as error:
+            _close_old_connections()
             self._failed(error)
-        except Exception:  # A record of ours that cannot be written must not hold up all others for ever.
+            return False
+        except Exception:  # Of a router of the project's, say; and one of ours must not hold up what comes after it.
             logger.exception("A part of the history could not be written and is left out.")
-            batch = _Batch()
+            batch.clear()
         else:
             self._answered()
-        with self._changed:
-            self._batch = batch.before(self._batch)
-            self._writing = False
-            self._changed.notify_all()
-        return not batch
+        return True
 
     def _write(self, batch: _Batch) -> None:
-        """Write a batch, taking out of it what is written."""
+        """Write of a batch what somebody waits for and some of the rest, taking out of it what is written."""
         self._answer_questions(batch)
-        self._write_jobs(batch)
         self._write_begun(batch)
+        self._write_jobs(batch)
         self._write_dead(batch)
         self._write_ended(batch)
         self._write_skipped(batch)
-        for key in [key for key, grown in self._grown.items() if grown > self._keep // 5]:
-            self._prune(key)
-            del self._grown[key]
+        if self._over:
+            self._prune(next(iter(self._over)))
 
     def _answer_questions(self, batch: _Batch) -> None:
         while batch.questions:
@@ -219,89 +316,65 @@ class DatabaseHistory:
             jobs: dict[str, DeclaredJob] = {}
             runs: dict[str, tuple[int | None, int | None]] = {}
             for part in _parts([key for key, _ in wanted]):
-                jobs |= {job.key: job for job in DeclaredJob.objects.filter(key__in=part)}
+                known = DeclaredJob.objects.using(router.db_for_write(DeclaredJob)).filter(key__in=part)
+                jobs |= {job.key: job for job in known}
                 newest = _for_writing().filter(job_key__in=part).order_by().values_list("job_key")
                 runs |= {key: (slot, fence) for key, slot, fence in newest.annotate(Max("slot"), Max("fencing_token"))}
             del batch.questions[0]
             answer([_seeds_of(jobs.get(key), runs.get(key, (None, None)), fingerprint) for key, fingerprint in wanted])
 
-    def _write_jobs(self, batch: _Batch) -> None:
-        now = _stored(datetime.now(timezone.utc))
-        rows = [
-            DeclaredJob(
-                key=job.key,
-                app_label=job.app_label,
-                expression=job.expression,
-                timezone=job.timezone,
-                fingerprint=job.fingerprint,
-                enabled=job.enabled,
-                since=job.since,
-                last_seen=now,
-            )
-            for job in batch.jobs.values()
-        ]
-        fields = ["app_label", "expression", "timezone", "fingerprint", "enabled", "since", "last_seen"]
-        features = connections[router.db_for_write(DeclaredJob)].features
-        unique = ["key"] if features.supports_update_conflicts_with_target else None
-        for part in _parts(rows):
-            DeclaredJob.objects.bulk_create(part, update_conflicts=True, unique_fields=unique, update_fields=fields)
-        batch.jobs.clear()
-
     def _write_begun(self, batch: _Batch) -> None:
         while batch.begun:
             part = batch.begun[:ROWS_PER_QUERY]
-            ids = [run.id for run, _ in part]
-            JobRun.objects.bulk_create([_run_row(run) for run, _ in part], ignore_conflicts=True)
-            taken = set(_for_writing().filter(run_id__in=ids).values_list("run_id", flat=True))
+            # Always in one order: replicas that wait for each other's rows would do so for ever.
+            runs = sorted((run for run, _ in part), key=lambda run: run.key)
+            refused = {run.id for run in _store(runs, lambda some, plain: _insert([_run_row(run) for run in some]))}
+            ours = set(_for_writing().filter(run_id__in=[run.id for run in runs]).values_list("run_id", flat=True))
             del batch.begun[: len(part)]
             for run, answer in part:
-                answer(run.id in taken)
+                answer(run.id in ours | refused)
+
+    def _write_jobs(self, batch: _Batch) -> None:
+        now = _stored(datetime.now(timezone.utc))
+        for part in _parts([batch.jobs[key] for key in sorted(batch.jobs)]):
+            _store(part, lambda some, plain: _upsert([_job_row(job, now) for job in some]), DeclaredJob)
+        batch.jobs.clear()
 
     def _write_dead(self, batch: _Batch) -> None:
-        while batch.dead:
-            dead = batch.dead[0]
-            rows = _for_writing().filter(job_key=dead.key, slot=dead.slot, attempt=dead.attempt)
-            if dead.slot is None:
-                rows = _for_writing().filter(job_key=dead.key, slot=None, fencing_token=dead.fencing_token)
-            now = _stored(datetime.now(timezone.utc))
-            unfinished = rows.filter(outcome=JobRun.Outcome.RUNNING)
-            if not unfinished.update(outcome=JobRun.Outcome.ABANDONED, finished_at=now) and not rows.exists():
-                JobRun.objects.bulk_create([_dead_row(dead, now)], ignore_conflicts=True)
+        for dead in batch.dead[:ROWS_PER_PASS]:
+            _store([dead], lambda some, plain: _give_up(some[0]))
             del batch.dead[0]
 
     def _write_ended(self, batch: _Batch) -> None:
-        while batch.ended:
-            part = list(batch.ended.values())[:ROWS_PER_QUERY]
-            with transaction.atomic(using=router.db_for_write(JobRun)):
-                strangers = [run for run in part if not _for_writing().filter(run_id=run.id).update(**_end_of(run))]
-                # Runs that went on although another's row has their slot, or that have none: they get one of no slot.
-                rows = [_run_row(run, slot=None, **_end_of(run)) for run in strangers]
-                JobRun.objects.bulk_create(rows, ignore_conflicts=True)
-            for run in part:
-                del batch.ended[run.id]
-                self._grown[run.key] = self._grown.get(run.key, 0) + 1
+        part = list(batch.ended.values())[:ROWS_PER_PASS]
+        _store(part, _write_ends)
+        for run, _ in part:
+            del batch.ended[run.id]
+            self._note_growth(run.key)
 
     def _write_skipped(self, batch: _Batch) -> None:
-        while batch.skipped:
-            skip = batch.skipped[0]
-            at = _stored(_instant(skip.slot))
-            newest = _for_writing().filter(job_key=skip.key).order_by("-id").first()
-            if newest is not None and newest.attempt == SKIPPED and newest.outcome == skip.reason:
-                # A job that is held or paused for long fills one row, not all of them.
-                changes = {"slot": skip.slot, "scheduled_at": at, "finished_at": at, "holder": skip.holder}
-                rows = _for_writing().filter(pk=newest.pk).exclude(slot__gte=skip.slot)
-                rows.update(count=F("count") + skip.count, **changes)
-            else:
-                JobRun.objects.bulk_create([_skip_row(skip, at)], ignore_conflicts=True)
-                self._grown[skip.key] = self._grown.get(skip.key, 0) + 1
+        for skip in batch.skipped[:ROWS_PER_PASS]:
+            _store([skip], lambda some, plain: _note_skipped(some[0]))
             del batch.skipped[0]
+            self._note_growth(skip.key)
+
+    def _note_growth(self, key: str) -> None:
+        """Prune a job from time to time, and at first: the process before this one may have ended before it did."""
+        self._grown[key] = grown = self._grown.get(key, self._keep) + 1
+        if grown > self._keep // 5:
+            self._over[key] = None
+            self._grown[key] = 0
 
     def _prune(self, key: str) -> None:
-        """Delete what is over of a job's oldest rows, never one of a run that goes on."""
+        """Delete some of what is over of a job's oldest rows, never one of a run that goes on."""
         finished = _for_writing().filter(job_key=key).exclude(outcome=JobRun.Outcome.RUNNING).order_by("-id")
         for rows in (finished.exclude(attempt=SKIPPED), finished.filter(attempt=SKIPPED)):
-            while over := list(rows.values_list("pk", flat=True)[self._keep : self._keep + ROWS_PER_QUERY]):
+            over = list(rows.values_list("pk", flat=True)[self._keep : self._keep + ROWS_PER_QUERY])
+            if over:
                 _for_writing().filter(pk__in=over).delete()
+            if len(over) == ROWS_PER_QUERY:
+                return  # There may be more; the starts that have come meanwhile go first.
+        del self._over[key]
 
     def _note_seen(self) -> None:
         """Have the jobs of this replica written as seen, once in a while."""
@@ -311,18 +384,144 @@ class DatabaseHistory:
             with self._changed:
                 self._batch.jobs = self._jobs | self._batch.jobs
 
-    def _failed(self, error: Exception) -> None:
-        if not self._failing:
-            self._failing = True
-            logger.error("The database does not take the history of runs, which go on all the same: %s", mask(error))
+    def _failed(self, reason: object) -> None:
+        with self._changed:
+            first, self._failing = not self._failing, True
+            self._batch.let_start()
+        if first:
+            logger.error("The database does not take the history of runs, which go on all the same: %s", mask(reason))
 
     def _answered(self) -> None:
-        if self._failing:
-            self._failing = False
-            logger.warning("The database takes the history of runs again.")
+        with self._changed:
+            again, self._failing = self._failing, False
+            left_out, self._left_out = self._left_out, 0
+        if again:
+            without = f" ({left_out} records were left out)" if left_out else ""
+            logger.warning("The database takes the history of runs again%s.", without)
+
+
+def in_transaction() -> bool:
+    """Tell whether the caller is in a transaction of the history's database, as in a test."""
+    return bool(connections[router.db_for_write(JobRun)].in_atomic_block)
+
+
+# --- Writing
+
+
+def _store(
+    items: Sequence[T], write: Callable[[Sequence[T], bool], object], model: type[Model] = JobRun
+) -> Sequence[T]:
+    """
+    Write items together; where the database cannot store one of them, one by one. Return those that it cannot store.
+
+    `write(items, plain)`: with `plain` in a form that any database can store.
+    """
+    try:
+        _write_together(items, write, model, plain=False)
+    except Exception as error:
+        if not _is_about_the_data(error):
+            raise
+    else:
+        return []
+    if len(items) > 1:
+        return [refused for item in items for refused in _store([item], write, model)]
+    try:
+        _write_together(items, write, model, plain=True)
+    except Exception as error:
+        if not _is_about_the_data(error):
+            raise
+        logger.exception("The database cannot store a record of the history, which is left out: %s", items[0])
+        return items
+    return []
+
+
+def _write_together(
+    items: Sequence[T], write: Callable[[Sequence[T], bool], object], model: type[Model], *, plain: bool
+) -> None:
+    with transaction.atomic(using=router.db_for_write(model)):
+        write(items, plain)
+
+
+def _is_about_the_data(error: Exception) -> bool:
+    # 1366: MySQL has no such character in the column's character set, and calls that an OperationalError.
+    return isinstance(error, (DataError, IntegrityError, ValueError, TypeError, OverflowError)) or (
+        isinstance(error, Error) and error.args[:1] == (1366,)
+    )
+
+
+def _insert(rows: list[JobRun]) -> None:
+    """Insert rows, but those whose like is there."""
+    JobRun.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _upsert(rows: list[DeclaredJob]) -> None:
+    features = connections[router.db_for_write(DeclaredJob)].features
+    unique = ["key"] if features.supports_update_conflicts_with_target else None
+    fields = ["app_label", "expression", "timezone", "fingerprint", "enabled", "since", "last_seen"]
+    DeclaredJob.objects.bulk_create(rows, update_conflicts=True, unique_fields=unique, update_fields=fields)
+
+
+def _write_ends(ends: Sequence[tuple[RunRecord, Texts]], plain: bool) -> None:
+    values = {run.id: _end_of(run, texts, plain) for run, texts in ends}
+    strangers = [run for run, _ in ends if not _for_writing().filter(run_id=run.id).update(**values[run.id])]
+    # Runs that went on although another's row has their slot, or that have none: they get one of no slot.
+    _insert([_run_row(run, slot=None, **values[run.id]) for run in strangers])
+
+
+def _give_up(dead: DeadRecord) -> None:
+    rows = _for_writing().filter(job_key=dead.key, slot=dead.slot, attempt=dead.attempt)
+    if dead.slot is None:
+        rows = _for_writing().filter(job_key=dead.key, slot=None, fencing_token=dead.fencing_token)
+    now = _stored(datetime.now(timezone.utc))
+    unfinished = rows.filter(outcome=JobRun.Outcome.RUNNING)
+    if not unfinished.update(outcome=JobRun.Outcome.ABANDONED, finished_at=now) and not rows.exists():
+        _insert([_dead_row(dead, now)])
+
+
+def _note_skipped(skip: SkipRecord) -> None:
+    at = _stored(_instant(skip.slot))
+    newest = _for_writing().filter(job_key=skip.key).order_by("-id").first()
+    if newest is None or newest.attempt != SKIPPED or newest.outcome != skip.reason:
+        _insert([_skip_row(skip, at)])
+        return
+    # A job that is held or paused for long fills one row, not all of them.
+    rows = _for_writing().filter(pk=newest.pk).exclude(slot__gte=skip.slot)
+    holder = storable(skip.holder, 300)
+    rows.update(count=F("count") + skip.count, slot=skip.slot, scheduled_at=at, finished_at=at, holder=holder)
+
+
+def _nobody(may_start: bool) -> None:
+    """Hear an answer that nobody waits for."""
+
+
+def _missing_tables() -> list[str]:
+    connection = connections[router.db_for_write(JobRun)]
+    with connection.cursor() as cursor:
+        tables = connection.introspection.table_names(cursor)
+    return [model._meta.db_table for model in (DeclaredJob, JobRun) if model._meta.db_table not in tables]
+
+
+def _close_old_connections() -> None:
+    """Do as Django does after a request, but leave a connection in a transaction: that of a test."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 # --- Rows
+
+
+def _job_row(job: JobRecord, now: datetime) -> DeclaredJob:
+    return DeclaredJob(
+        key=job.key,
+        app_label=storable(job.app_label, 200),
+        expression=storable(job.expression, 1000),
+        timezone=storable(job.timezone, 100),
+        fingerprint=storable(job.fingerprint, 100),
+        enabled=job.enabled,
+        since=job.since,
+        last_seen=now,
+    )
 
 
 def _run_row(run: RunRecord, **changes: Any) -> JobRun:
@@ -335,27 +534,23 @@ def _run_row(run: RunRecord, **changes: Any) -> JobRun:
         "scheduled_at": None if run.slot is None else _stored(_instant(run.slot)),
         "started_at": _stored(run.started_at),
         "lateness": run.lateness,
-        "holder": run.holder,
+        "holder": storable(run.holder, 300),
         "fencing_token": run.fencing_token,
     }
     return JobRun(**values | changes)
 
 
-def _end_of(run: RunRecord) -> dict[str, Any]:
-    values: dict[str, Any] = {
+def _end_of(run: RunRecord, texts: Texts, plain: bool) -> dict[str, Any]:
+    if plain:
+        texts = {name: text.encode("ascii", "backslashreplace").decode() for name, text in texts.items()}
+    return {
         "outcome": run.outcome,
         "started_at": _stored(run.started_at),
         "lateness": run.lateness,
         "finished_at": _stored(run.started_at + timedelta(seconds=run.duration)),
         "duration": run.duration,
+        **texts,
     }
-    if run.error is not None:
-        values |= {
-            "error_type": type(run.error).__qualname__[:200],
-            "error_message": mask(run.error)[:LONGEST_MESSAGE],
-            "traceback": mask("".join(traceback.format_exception(run.error)))[-LONGEST_TRACEBACK:],
-        }
-    return values
 
 
 def _dead_row(dead: DeadRecord, now: datetime) -> JobRun:
@@ -367,7 +562,7 @@ def _dead_row(dead: DeadRecord, now: datetime) -> JobRun:
         outcome=str(JobRun.Outcome.ABANDONED),
         scheduled_at=None if dead.slot is None else _stored(_instant(dead.slot)),
         finished_at=now,
-        holder=dead.holder,
+        holder=storable(dead.holder, 300),
         fencing_token=dead.fencing_token,
     )
 
@@ -382,7 +577,7 @@ def _skip_row(skip: SkipRecord, at: datetime) -> JobRun:
         scheduled_at=at,
         finished_at=at,
         count=skip.count,
-        holder=skip.holder,
+        holder=storable(skip.holder, 300),
     )
 
 
@@ -410,27 +605,3 @@ def _instant(epoch_ms: int) -> datetime:
 def _stored(instant: datetime) -> datetime:
     """Return an aware instant as the database has it: naive, in the default zone, where USE_TZ is off."""
     return instant if settings.USE_TZ else django_timezone.make_naive(instant, django_timezone.get_default_timezone())
-
-
-# --- Secrets
-
-_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s]*(@)")
-_NAMED = re.compile(
-    r"""(?ix) ( (?: passw(?:or)?d | secret | token | api_?key | signature | authorization ) [\w-]{0,40}
-        ["']? \s{0,9} [=:] \s{0,9} (?: (?: bearer | basic ) \s{1,9} )? ["']? ) [^\s"'&,;)}\]]+"""
-)
-HIDDEN = "********"
-
-
-def mask(text: object) -> str:
-    """Return a text with what looks like a secret, and the passwords of the settings, replaced."""
-    masked = str(text)
-    for secret in _secrets_of_settings():
-        masked = masked.replace(secret, HIDDEN)
-    return _NAMED.sub(rf"\1{HIDDEN}", _IN_URL.sub(rf"\1{HIDDEN}\2", masked))
-
-
-def _secrets_of_settings() -> set[str]:
-    found = {settings.SECRET_KEY, *(options.get("PASSWORD") for options in settings.DATABASES.values())}
-    # Shorter ones are words that stand in any text.
-    return {secret for secret in found if isinstance(secret, str) and len(secret) > 5}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from django_cronductor.fields import KeyField
+
 
 class DeclaredJob(models.Model):
     """
@@ -13,7 +15,7 @@ class DeclaredJob(models.Model):
     `since` is the declaration's instant in the lock store, in milliseconds since the epoch.
     """
 
-    key = models.CharField(_("key"), max_length=200, unique=True)
+    key = KeyField(_("key"), max_length=200, unique=True)
     app_label = models.CharField(_("app"), max_length=200, blank=True)
     expression = models.CharField(_("schedule"), max_length=1000)
     timezone = models.CharField(_("time zone"), max_length=100)
@@ -61,7 +63,7 @@ class JobRun(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.CharField(max_length=40, unique=True, editable=False)
-    job_key = models.CharField(_("job"), max_length=200)
+    job_key = KeyField(_("job"), max_length=200)
     slot = models.BigIntegerField(null=True, editable=False)
     attempt = models.SmallIntegerField(_("attempt"), default=0)
     outcome = models.CharField(_("outcome"), max_length=20, choices=Outcome.choices, default=Outcome.RUNNING)

@@ -16,7 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from django_cronductor.backends.base import Seeds
 from django_cronductor.exceptions import ConfigurationError
-from django_cronductor.history import HIDDEN, DatabaseHistory, mask
+from django_cronductor.history import DatabaseHistory
 from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.records import DeadRecord, JobRecord, RunRecord, SkipRecord
 
@@ -327,7 +327,7 @@ class TestFailures:
             history.begun(run(0), answers.append)
             history.begun(run(1), answers.append)
             finish(history, run(0))
-            assert answers == []
+            assert answers == [True, True], "nobody waits for a database that is known to fail"
             broken()
             history.skipped(skip(2))
         assert answers == [True, True]
@@ -367,28 +367,3 @@ def test_a_thread_of_its_own_writes_without_anybody_waiting(answers: list[bool])
         history.close()
         if history._thread is not None:
             history._thread.join(10.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "secret"),
-    [
-        ("cannot connect to redis://app:s3cr3t-pw@cache:6379/1", "s3cr3t-pw"),
-        ("GET /?api_key=abcdef123 failed", "abcdef123"),
-        ("{'password': 'pa55word!', 'user': 'ada'}", "pa55word!"),
-        ("Authorization: Bearer eyJhbGciOi", "eyJhbGciOi"),
-        ("client_secret = xyzzy-xyzzy", "xyzzy-xyzzy"),
-    ],
-)
-def test_what_looks_like_a_secret_is_hidden(text: str, secret: str) -> None:
-    assert secret not in mask(text)
-    assert HIDDEN in mask(text)
-
-
-@override_settings(SECRET_KEY="the-key-of-this-site")
-def test_the_passwords_of_the_settings_are_hidden_wherever_they_stand() -> None:
-    assert mask("oops: the-key-of-this-site was printed") == f"oops: {HIDDEN} was printed"
-
-
-def test_other_text_is_left_as_it_is() -> None:
-    text = "http://example.com:8000/tokens is a token of no use, key error: 'name'"
-    assert mask(text) == text

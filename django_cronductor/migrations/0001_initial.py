@@ -1,5 +1,7 @@
 from django.db import migrations, models
 
+import django_cronductor.fields
+
 
 class Migration(migrations.Migration):
     initial = True
@@ -11,7 +13,7 @@ class Migration(migrations.Migration):
             name="DeclaredJob",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("key", models.CharField(max_length=200, unique=True, verbose_name="key")),
+                ("key", django_cronductor.fields.KeyField(max_length=200, unique=True, verbose_name="key")),
                 ("app_label", models.CharField(blank=True, max_length=200, verbose_name="app")),
                 ("expression", models.CharField(max_length=1000, verbose_name="schedule")),
                 ("timezone", models.CharField(max_length=100, verbose_name="time zone")),
@@ -35,7 +37,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("run_id", models.CharField(editable=False, max_length=40, unique=True)),
-                ("job_key", models.CharField(max_length=200, verbose_name="job")),
+                ("job_key", django_cronductor.fields.KeyField(max_length=200, verbose_name="job")),
                 ("slot", models.BigIntegerField(editable=False, null=True)),
                 ("attempt", models.SmallIntegerField(default=0, verbose_name="attempt")),
                 (
