@@ -12,9 +12,11 @@ import redis
 from django.conf import settings
 from django.db import connections
 
+from tests.databases.servers import ENGINES, DatabaseServer, DatabaseUnavailable, make_server
 from tests.redis_server import RedisServer, ServerUnavailable
 
 SERVER = pytest.StashKey[RedisServer]()
+DATABASE = pytest.StashKey[DatabaseServer]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,10 +36,32 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SERVER] = server
     os.environ["CRONDUCTOR_TEST_REDIS_URL"] = server.url
     settings.CACHES["locks"]["LOCATION"] = server.url
+    _start_database(config)
+
+
+def _start_database(config: pytest.Config) -> None:
+    """Start the database server that is asked for, and let Django use it."""
+    engine = os.environ.get("CRONDUCTOR_TEST_DATABASE", "sqlite")
+    if engine not in ENGINES:
+        pytest.exit(f"CRONDUCTOR_TEST_DATABASE must be one of {', '.join(ENGINES)}.", pytest.ExitCode.USAGE_ERROR)
+    if engine == "sqlite":
+        return
+    database = make_server(engine)
+    try:
+        database.start()
+    except DatabaseUnavailable as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+    config.stash[DATABASE] = database
+    settings.DATABASES["default"] = database.settings("cronductor")
+    connections.settings = connections.configure_settings(settings.DATABASES)
+    del connections["default"]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the server."""
+    """Stop the servers."""
+    if DATABASE in config.stash:
+        config.stash[DATABASE].stop()
+        del config.stash[DATABASE]
     if SERVER in config.stash:
         config.stash[SERVER].stop()
         del config.stash[SERVER]
@@ -46,8 +70,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the test database in a file: a database in memory cannot be shared well by threads."""
+    if connections["default"].vendor != "sqlite":
+        return
     database = tmp_path_factory.mktemp("database") / "test.sqlite3"
     connections["default"].settings_dict["TEST"]["NAME"] = str(database)
+
+
+@pytest.fixture(scope="session")
+def database_server(request: pytest.FixtureRequest) -> DatabaseServer:
+    """Return the run's database server; in a run on SQLite there is none."""
+    return request.config.stash[DATABASE]
 
 
 @pytest.fixture(scope="session")

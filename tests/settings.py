@@ -2,7 +2,8 @@
 Settings of the test run.
 
 Importing them starts nothing (mypy imports them too): conftest.py starts a private Redis and writes its address into
-CACHES and, for the processes that tests start, into CRONDUCTOR_TEST_REDIS_URL.
+CACHES and, for the processes that tests start, into CRONDUCTOR_TEST_REDIS_URL. The database is SQLite, unless
+CRONDUCTOR_TEST_DATABASE is `postgresql` or `mariadb`: conftest.py then starts a server and writes it into DATABASES.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         # In a test run conftest.py names a file instead, so that threads can have connections of their own.
-        "NAME": os.environ.get("CRONDUCTOR_TEST_DATABASE", ":memory:"),
+        "NAME": ":memory:",
         "OPTIONS": {
             "timeout": 20,
             "transaction_mode": "IMMEDIATE",
