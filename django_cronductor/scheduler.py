@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Literal
+from typing import Any, Literal
 
-from django.db import close_old_connections
 from django.utils.timezone import get_default_timezone_name
 
 from django_cronductor.agenda import Agenda, Entry
@@ -30,12 +29,12 @@ from django_cronductor.backends.base import (
     renewal_period,
 )
 from django_cronductor.clock import Clock, SystemClock
-from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, LeaseLost
+from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, LeaseLost, shown
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper
 from django_cronductor.records import History, JobRecord, RunRecord
 from django_cronductor.reports import Reports, count_occurrences, to_datetime
-from django_cronductor.runner import ErrorContext, ErrorReports, Phase, Run, RunContext, Runner, Trigger
+from django_cronductor.runner import ErrorContext, ErrorReports, Phase, Run, RunContext, Runner, Trigger, django_defaults
 from django_cronductor.store import Outage, StoreClock
 from django_cronductor.workers import WorkerPool
 
@@ -54,6 +53,8 @@ SEEDS_WAIT = 5.0
 """Seconds that the start waits for what the history knows of the jobs."""
 MOST_NAMED = 20
 """Jobs named in one warning."""
+MOST = 366 * 24 * 3600 * 1000
+"""No number that a scheduler is given is larger: the longest of all lengths of time, in milliseconds."""
 LAST_WORDS = 3.0
 """Seconds that a drain waits for the answers to its last releases, and for receivers of its last signals."""
 
@@ -87,6 +88,20 @@ class Scheduler:
         on_pass: Callable[[], object] | None = None,
         history: History | None = None,
     ) -> None:
+        _check_arguments(
+            registry=registry,
+            backend=backend,
+            default_ttl_ms=default_ttl_ms,
+            default_grace_ms=default_grace_ms,
+            timezone=timezone,
+            max_workers=max_workers,
+            shutdown_timeout=shutdown_timeout,
+            on_error=on_error,
+            only=only,
+            exclude=exclude,
+            instance=instance,
+            on_pass=on_pass,
+        )
         self.registry = registry
         self.backend = backend
         self.instance = instance or new_instance()
@@ -225,7 +240,7 @@ class Scheduler:
             wait = self.tick()
             if self._outage.is_failing("acquire"):
                 raise BackendError("The lock store failed while it was asked what is to be run.")
-            if not self._agenda.ready and not self._undeclared:
+            if not self._agenda.ready and not self._undeclared and not self._unwritten:
                 return
             self._read_inbox(wait)
 
@@ -321,7 +336,7 @@ class Scheduler:
         if self._inline:
             call()
         else:
-            self._reporter.submit(partial(_with_fresh_connections, call))
+            self._reporter.submit(partial(_with_defaults, call))
 
     # Making jobs known.
 
@@ -581,6 +596,8 @@ class Scheduler:
         now = self._clock.monotonic()
         for token in [token for token, until in self._unwritten.items() if until <= now]:
             del self._unwritten[token]  # The database hangs or fails: that must not hold up jobs.
+            if self._history is not None:
+                self._history.overdue()
             self._start(self._runs[token][1])
         for _, run in list(self._runs.values()):
             if run.expires is not None and run.expires <= now:
@@ -749,12 +766,40 @@ def _asked_instant(entry: Entry) -> datetime | None:
     return None if entry.question is None else to_datetime(entry.question.occurrence)
 
 
-def _with_fresh_connections(call: Callable[[], object]) -> None:
-    close_old_connections()
-    try:
+def _with_defaults(call: Callable[[], object]) -> None:
+    with django_defaults():
         call()
-    finally:
-        close_old_connections()
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
+
+
+def _are_keys(value: object) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes))
+
+
+_ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "registry": (lambda value: isinstance(value, JobRegistry), "a JobRegistry"),
+    "backend": (lambda value: isinstance(value, LockBackend), "a LockBackend"),
+    "default_ttl_ms": (_is_count, "a whole number of milliseconds"),
+    "default_grace_ms": (_is_count, "a whole number of milliseconds"),
+    "timezone": (lambda value: value is None or isinstance(value, str), "the name of a time zone"),
+    "max_workers": (_is_count, "a whole number above 0"),
+    "shutdown_timeout": (lambda value: isinstance(value, (int, float)) and 0 <= value <= MOST, "seconds"),
+    "on_error": (lambda value: value is None or callable(value), "a function on_error(error, context)"),
+    "only": (_are_keys, "a collection of keys"),
+    "exclude": (_are_keys, "a collection of keys"),
+    "instance": (lambda value: value is None or (isinstance(value, str) and value.isprintable()), "printable text"),
+    "on_pass": (lambda value: value is None or callable(value), "a function"),
+}
+
+
+def _check_arguments(**given: object) -> None:
+    for name, value in given.items():
+        fits, wanted = _ARGUMENTS[name]
+        if not fits(value):
+            raise ConfigurationError(f"The {name} of a Scheduler must be {wanted}, not {shown(value)}.")
 
 
 def _nothing() -> None:
