@@ -53,7 +53,7 @@ def check_handler(func: object, role: str, *, takes_context: bool) -> None:
 
 def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:
     signature = _signature_that_counts(func)
-    problem = _misfit(signature, takes_context)
+    problem = _misfilled(func) or _misfit(signature, takes_context)
     if problem is None:
         return
     if _misfit(signature, not takes_context) is not None:
@@ -64,6 +64,16 @@ def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:
         advice = "Did you mean takes_context=True?"
     called = "with the context alone" if takes_context else "without arguments"
     raise ConfigurationError(f"{role} cannot be called {called}: {problem}. {advice}")
+
+
+def _misfilled(func: Handler) -> str | None:
+    """Say why what a partial fills in does not fit what it calls; it then has no signature that could tell."""
+    if isinstance(func, functools.partial) and (signature := _signature_that_counts(func.func)) is not None:
+        try:
+            signature.bind_partial(*func.args, **func.keywords)
+        except TypeError as error:
+            return str(error)
+    return None
 
 
 def _misfit(signature: inspect.Signature | None, takes_context: bool) -> str | None:

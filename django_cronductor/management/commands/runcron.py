@@ -157,7 +157,7 @@ class HeartbeatFile:
         self._path = path
         self._touched = 0.0
         try:
-            path.touch()
+            path.open("ab").close()  # Not touch(), which a directory would take too.
         except (OSError, ValueError) as error:  # The latter for a NUL in the name.
             raise ConfigurationError(f"--heartbeat-file: {shown(str(path))} cannot be written: {error}.") from error
 
