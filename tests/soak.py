@@ -1,0 +1,121 @@
+"""
+A soak: replicas on a private Redis under random faults, judged by an independent record of what they did.
+
+    python -m tests.soak --minutes 30 [--seed N] [--replicas 5] [--no-history]
+
+Prints what ran and what was lost; exits with 1, and shows the trace, if any promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+CALM_RUNS = 3
+"""How often each job is to run after the last fault before all is said to be well again."""
+UNEXPECTED = ("A pass over the leases failed", "could not be written and is left out", "Exception in thread")
+"""What no replica should ever log."""
+HEADINGS = ["job", "schedule", "occurrences", "runs", "again", "reported", "doubled", "lost", "died"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the soak and return the exit code."""
+    options = _read(arguments)
+    import django
+
+    django.setup()
+    from tests.soak_faults import Soak
+    from tests.soak_verdict import Verdict, read
+
+    directory = Path(tempfile.mkdtemp(prefix="cronductor-soak-"))
+    print(f"Seed {options.seed}, {options.replicas} replicas, history {options.history}, {directory}", flush=True)
+    soak = Soak(directory, options.seed, options.replicas, options.history, skew=_can_skew())
+    jobs = _jobs()
+    offset = time.time() - time.monotonic()
+    soak.run(options.minutes * 60, _calm(soak.journal, jobs))
+    verdict = Verdict(read(soak.journal), soak.faults, soak.died, jobs, history=bool(options.history), offset=offset)
+    _print_table([HEADINGS, *verdict.rows])
+    print(f"Faults: {dict(Counter(fault.kind for fault in soak.faults))}")
+    print(f"The latest run began {verdict.latest:.1f} s after its instant.")
+    for reason, count in sorted(verdict.known.items()):
+        print(f"Known, {count} times: {reason}")
+    bad = soak.bad_ends + _unexpected_lines(soak.retired)
+    for line in bad:
+        print(f"VIOLATION: {line}")
+    for what, job, at in verdict.violations[:10]:
+        print(f"VIOLATION: {job}: {what}")
+        print("\n".join(f"    {line}" for line in verdict.trace(job, at)))
+    if bad or verdict.violations:
+        print(
+            f"{len(bad) + len(verdict.violations)} violations. Seed {options.seed}; all that was recorded: {directory}"
+        )
+        return 1
+    print("No violation.")
+    shutil.rmtree(directory)
+    return 0
+
+
+def _read(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Run replicas under random faults.")
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long to make trouble, 30 by default")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="what the faults are drawn from")
+    parser.add_argument("--replicas", type=int, default=5, help="5 by default")
+    parser.add_argument("--no-history", dest="history", action="store_const", const=0, default=100)
+    return parser.parse_args(arguments)
+
+
+def _jobs() -> dict[str, str]:
+    from tests.soak_schedules import JOBS
+
+    return JOBS
+
+
+def _can_skew() -> bool:
+    from tests.faults.replicas import find_faketime
+
+    with contextlib.suppress(pytest.fail.Exception):
+        return bool(find_faketime())
+    print("Without libfaketime all replicas have the same clock.")
+    return False
+
+
+def _calm(journal: Path, jobs: dict[str, str]) -> Callable[[float], bool]:
+    """Return what tells whether every job has run a few times since a moment."""
+    from tests.soak_verdict import read
+
+    def is_calm(since: float) -> bool:
+        runs = Counter(entry.job for entry in read(journal) if entry.event == "started" and entry.at > since)
+        return all(runs[key] >= (1 if key == "rare" else CALM_RUNS) for key in jobs)
+
+    return is_calm
+
+
+def _unexpected_lines(replicas: list) -> list[str]:
+    return [
+        f"{replica.name} logged: {line}"
+        for replica in replicas
+        for line in replica.log.splitlines()
+        if any(text in line for text in UNEXPECTED)
+    ]
+
+
+def _print_table(rows: list[list[object]]) -> None:
+    widths = [max(len(str(row[column])) for row in rows) for column in range(len(HEADINGS))]
+    for row in rows:
+        print("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
