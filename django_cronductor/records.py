@@ -79,6 +79,9 @@ class History(Protocol):
     def begun(self, run: RunRecord, answer: Callable[[bool], object]) -> None:
         """Note a run that is about to start; `answer(False)` if another run has its slot, `answer(True)` otherwise."""
 
+    def overdue(self) -> None:
+        """Note that a run has started without an answer, which did not come in time."""
+
     def ended(self, run: RunRecord) -> None:
         """Note how a run ended."""
 

@@ -365,6 +365,7 @@ def django_defaults() -> Iterator[None]:
     language = translation.get_language()
     in_use = {connection.alias for connection in connections.all(initialized_only=True) if connection.in_atomic_block}
     close_old_connections(in_use)
+    check_connections(in_use)
     reset_queries()
     try:
         with django_timezone.override(None):
@@ -387,8 +388,19 @@ def close_old_connections(in_use: Collection[str]) -> None:
             logger.error("A run left a transaction open on database %s: it is rolled back.", connection.alias)
             connection.close()
             del connections[connection.alias]  # Nobody will end it, and until then it could not be used.
+        elif connection.errors_occurred:
+            connection.close()  # To ask whether it is usable might take as long as the database hangs.
         else:
             connection.close_if_unusable_or_obsolete()
+
+
+def check_connections(in_use: Collection[str]) -> None:
+    """Have connections that live on looked at, whatever CONN_HEALTH_CHECKS says, at the first query of a run."""
+    for connection in connections.all(initialized_only=True):
+        # While nobody has queried for long, a server or a firewall may have cut it.
+        if connection.connection is not None and connection.alias not in in_use:
+            connection.health_check_enabled = True  # type: ignore[attr-defined]
+            connection.health_check_done = False  # type: ignore[attr-defined]
 
 
 def refuse_awaitable(result: object) -> None:

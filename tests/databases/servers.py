@@ -280,7 +280,7 @@ class MariaDB(DatabaseServer):
             "socket": self.directory / "socket",
             "pid-file": self.directory / "pid",
             "tmpdir": self.directory,
-            # What Debian has set; in its programs the default is another, which Django's own documentation advises against.
+            # What Debian sets; the programs' own default is another, which Django's documentation advises against.
             "character-set-server": "utf8mb4",
             "collation-server": "utf8mb4_general_ci",
             "innodb-flush-log-at-trx-commit": 0,
@@ -313,4 +313,4 @@ def _postgresql(name: str) -> str:
         return str(places[-1])
     if found := shutil.which(name):
         return found
-    raise DatabaseUnavailable(f"There is no {name}: install a server, for example `apt-get install postgresql`.")
+    raise DatabaseUnavailable(f"There is no {name}: install one, for example `apt-get install postgresql`.")
