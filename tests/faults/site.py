@@ -17,7 +17,6 @@ from django_cronductor import signals
 from django_cronductor.backends.redis import RedisBackend
 from django_cronductor.exceptions import BackendError
 from django_cronductor.jobs import Job, JobRegistry
-from django_cronductor.records import History
 from django_cronductor.runner import RunContext
 from django_cronductor.scheduler import Scheduler
 from tests.faults.replicas import PATIENCE, SECOND, Entry
@@ -28,6 +27,8 @@ BACK = "The lock store is back after"
 LOST_DATA = "The lock store has lost its data"
 RESUMES_WITHIN = 5.0
 """Seconds from the store's return to the next run."""
+TIMEOUT = 5.0
+"""Seconds that a call may take: so long that a busy machine alone makes no outage."""
 STEP = 0.02
 """Seconds between two looks at what is waited for."""
 
@@ -68,7 +69,12 @@ class Loop:
 
     def count(self, text: str) -> int:
         """Return how many of its own lines in the log contain a text."""
-        return sum(text in line for name, line in self._log.lines if name == self.name)
+        return sum(text in line for line in self.lines)
+
+    @property
+    def lines(self) -> list[str]:
+        """Return what its own thread has logged."""
+        return [line for name, line in self._log.lines if name == self.name]
 
     @property
     def outages(self) -> tuple[int, int]:
@@ -154,11 +160,12 @@ class Site:
         backend.describe()  # Now, while the settings are there.
         return backend
 
-    def start(self, url: str, *, history: History | None = None, cache: Any = None, **options: Any) -> Loop:
-        """Start one more replica, on the server at an address."""
+    def start(self, url: str, *, timeout: float = TIMEOUT, cache: Any = None, **options: Any) -> Loop:
+        """Start one more replica, on the server at an address; `timeout` is the longest that its calls may take."""
         name = f"loop-{id(self)}-{len(self.loops) + 1}"
         backend = self.backend(url, **(cache or {}))
-        scheduler = Scheduler(self.registry, backend, instance=name, history=history, **options)
+        backend.timeout = timeout
+        scheduler = Scheduler(self.registry, backend, instance=name, **options)
         self.loops.append(Loop(scheduler, self.log))
         return self.loops[-1]
 

@@ -35,7 +35,7 @@ def test_wins_whose_reply_was_lost_run_once(site: Site, line: Proxy) -> None:
     chance = random.Random(1)
     any_script = runs("claim", "renew", "release", "heartbeat")
     site.job()
-    site.job("long", holds=True, ttl=10)
+    site.job("long", holds=True)
     for _ in range(2):
         site.start(line.url)
     site.wait_for_starts(1)
@@ -56,14 +56,14 @@ def test_a_store_that_is_a_little_slow_is_waited_for_and_one_that_is_slower_than
     site: Site, line: Proxy
 ) -> None:
     site.job()
-    loop = site.start(line.url)
-    line.delay = 0.2
+    loop = site.start(line.url, timeout=1.0)
+    line.delay = 0.1
     site.wait_for_starts(2)
     assert loop.outages == (0, 0)
-    line.delay = loop.scheduler.backend.timeout + 0.5
+    line.delay = 1.5
     site.wait_for_failure()
     failed = time.monotonic()
-    site.wait("some more of it", lambda: time.monotonic() > failed + 2)
+    site.wait("some more of it", lambda: time.monotonic() > failed + 1.5)
     line.delay = 0.0
     returned = time.monotonic()
     site.wait_for_return(since=returned)
@@ -74,11 +74,10 @@ def test_a_store_that_is_a_little_slow_is_waited_for_and_one_that_is_slower_than
     assert loop.outages == (1, 1)
 
 
-@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-def test_connections_that_end_at_random_double_and_lose_nothing(site: Site, line: Proxy, reset: bool) -> None:
+def test_connections_that_end_at_random_double_and_lose_nothing(site: Site, line: Proxy) -> None:
     chance = random.Random(2)
     site.job()
-    site.job("long", holds=True, ttl=10)
+    site.job("long", holds=True)
     for _ in range(2):
         site.start(line.url)
     site.wait_for_starts(1)
@@ -88,7 +87,7 @@ def test_connections_that_end_at_random_double_and_lose_nothing(site: Site, line
     def enough() -> bool:
         nonlocal cuts, next_cut
         if time.monotonic() > next_cut:
-            line.cut(reset=reset)
+            line.cut(reset=chance.random() < 0.5)
             cuts += 1
             next_cut = time.monotonic() + chance.uniform(0.01, 0.4)
         return cuts >= 15 and len(site.starts("tick")) >= 3
@@ -103,11 +102,11 @@ def test_connections_that_end_at_random_double_and_lose_nothing(site: Site, line
 
 def test_renewals_that_fail_alone_are_one_outage(site: Site, line: Proxy) -> None:
     site.job()
-    site.job("long", holds=True, ttl=20)
+    site.job("long", holds=True)
     loop = site.start(line.url)
     site.wait_for_starts(1, "long")
     line.loses = runs("renew")
-    site.wait("renewals to fail", lambda: len(line.lost) >= 3)
+    site.wait("renewals to fail", lambda: len(line.lost) >= 2)
     begun = time.monotonic()
     site.wait_for_starts(1, after=begun)
     assert loop.outages == (1, 0)
