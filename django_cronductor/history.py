@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DataError, Error, IntegrityError, connections, reset_queries, router, transaction
 from django.db.models import F, Max, Model, QuerySet
 from django.utils import timezone as django_timezone
@@ -129,6 +130,8 @@ class DatabaseHistory:
             found = Error(f"it has not answered for {CHECK_WAIT:g} s")
         if isinstance(found, Error):
             self._failed(found)
+        elif isinstance(found, ImproperlyConfigured):
+            raise ConfigurationError(f'{found} CRONDUCTOR["HISTORY"] can be 0: no history is kept then.') from found
         elif isinstance(found, Exception):
             raise found
         elif found:
@@ -327,7 +330,7 @@ class DatabaseHistory:
         while batch.begun:
             part = batch.begun[:ROWS_PER_QUERY]
             # Always in one order: replicas that wait for each other's rows would do so for ever.
-            runs = sorted((run for run, _ in part), key=lambda run: run.key)
+            runs = sorted((run for run, _ in part), key=lambda run: (run.key, run.slot or 0))
             refused = {run.id for run in _store(runs, lambda some, plain: _insert([_run_row(run) for run in some]))}
             ours = set(_for_writing().filter(run_id__in=[run.id for run in runs]).values_list("run_id", flat=True))
             del batch.begun[: len(part)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -18,45 +17,10 @@ from django_cronductor.backends.base import Seeds
 from django_cronductor.exceptions import ConfigurationError
 from django_cronductor.history import DatabaseHistory
 from django_cronductor.models import DeclaredJob, JobRun
-from django_cronductor.records import DeadRecord, JobRecord, RunRecord, SkipRecord
-
-NOON = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
-SLOT = int(NOON.timestamp() * 1000)
-MINUTE = 60_000
+from django_cronductor.records import DeadRecord
+from tests.history_records import MINUTE, NOON, SLOT, finish, job, run, skip
 
 pytestmark = pytest.mark.django_db
-
-
-def job(key: str = "shop.sync", **changes: Any) -> JobRecord:
-    values: dict[str, Any] = {
-        "key": key,
-        "app_label": "shop",
-        "expression": "* * * * *",
-        "timezone": "UTC",
-        "fingerprint": "print",
-        "enabled": True,
-        "since": SLOT - 5 * MINUTE,
-    }
-    return JobRecord(**values | changes)
-
-
-def run(number: int = 0, **changes: Any) -> RunRecord:
-    values: dict[str, Any] = {
-        "id": f"run-{number}",
-        "key": "shop.sync",
-        "slot": SLOT + number * MINUTE,
-        "attempt": 0,
-        "trigger": "schedule",
-        "holder": "host:1:a",
-        "fencing_token": 7 + number,
-        "lateness": 0.002,
-        "started_at": NOON + timedelta(minutes=number, milliseconds=3),
-    }
-    return RunRecord(**values | changes)
-
-
-def skip(number: int = 0, reason: str = "held", count: int = 1) -> SkipRecord:
-    return SkipRecord("shop.sync", SLOT + number * MINUTE, count, reason, "host:1:a")
 
 
 @pytest.fixture
@@ -67,10 +31,6 @@ def answers() -> list[bool]:
 @pytest.fixture
 def history() -> DatabaseHistory:
     return DatabaseHistory(keep=5, inline=True)
-
-
-def finish(history: DatabaseHistory, record: RunRecord, outcome: str = "succeeded", **changes: Any) -> None:
-    history.ended(replace(record, outcome=outcome, duration=1.5, **changes))
 
 
 def row(**lookup: Any) -> JobRun:

@@ -23,7 +23,7 @@ import django_cronductor
 from django_cronductor.backends import create_backend
 from django_cronductor.conf import get_config, scheduler_options
 from django_cronductor.exceptions import BackendError, ConfigurationError, JobNotFound, shown
-from django_cronductor.history import DatabaseHistory
+from django_cronductor.history import DatabaseHistory, in_transaction
 from django_cronductor.jobs import registry
 from django_cronductor.scheduler import Scheduler
 
@@ -79,8 +79,10 @@ class Command(BaseCommand):
             config = get_config()
             backend = create_backend(config)
             heartbeat = HeartbeatFile(options["heartbeat_file"]) if options["heartbeat_file"] else None
-            history = DatabaseHistory(config.history, inline=options["once"]) if config.history else None
-            if history is not None:
+            history = None
+            if config.history:
+                # In the transaction of a test it must be written there; elsewhere nobody waits for a database that hangs.
+                history = DatabaseHistory(config.history, inline=options["once"] and in_transaction())
                 history.check()
             self.scheduler = Scheduler(
                 registry,
