@@ -19,8 +19,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.faults.replicas import Replica
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 CALM_RUNS = 3
@@ -102,7 +106,7 @@ def _calm(journal: Path, jobs: dict[str, str]) -> Callable[[float], bool]:
     return is_calm
 
 
-def _unexpected_lines(replicas: list) -> list[str]:
+def _unexpected_lines(replicas: list[Replica]) -> list[str]:
     return [
         f"{replica.name} logged: {line}"
         for replica in replicas

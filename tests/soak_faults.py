@@ -18,6 +18,7 @@ from random import Random
 
 import redis
 
+from tests.faults.proxy import Proxy, runs
 from tests.faults.replicas import ROOT, Replica, offset
 from tests.redis_server import RedisServer
 
@@ -58,6 +59,8 @@ class Soak:
         self._count = replicas
         self._database = directory / "soak.sqlite3"
         self._store = RedisServer(STORE_OPTIONS)
+        self._line: Proxy
+        """The way of every second replica to the store."""
         self._living: list[Replica] = []
         self._busy: set[str] = set()
         self._store_busy = False
@@ -76,12 +79,18 @@ class Soak:
             "kill the store, data kept": (1, lambda: self._restart_store(keep=True)),
             "kill the store, data lost": (1, lambda: self._restart_store(keep=False)),
             "pause a job": (1, self._pause_job),
+            "cut the line": (1, self._cut_line),
+            "lose replies": (1, self._lose_replies),
+            "slow the line": (1, self._slow_line),
             "lock the database": (1 if history else 0, self._lock_database),
         }
 
     def run(self, seconds: float, until_calm: Callable[[float], bool]) -> None:
         """Make trouble for so long; then wait until `until_calm(since)` holds, and end everything in good order."""
-        self._store.start()
+        with self._store, Proxy(self._store.port) as self._line:
+            self._make_trouble(seconds, until_calm)
+
+    def _make_trouble(self, seconds: float, until_calm: Callable[[float], bool]) -> None:
         self._environment = {
             "DJANGO_SETTINGS_MODULE": "tests.soak_settings",
             "SOAK_REDIS_URL": self._store.url,
@@ -100,7 +109,6 @@ class Soak:
             for replica in [*self._living, *self.retired]:
                 if replica.process.poll() is None:
                     replica.kill()
-            self._store.stop()
 
     def _migrate(self) -> None:
         environment = {**os.environ, **self._environment, "FAULTS_REPLICA": "driver"}
@@ -170,6 +178,8 @@ class Soak:
         name = f"replica-{number}"
         skew = Random(f"{self._seed} {number}").choice(SKEWS) if self._skew else 0.0
         environment = {**self._environment, **offset(skew)}
+        if number % 2 == 0:
+            environment["SOAK_REDIS_URL"] = self._line.url
         self._living.append(Replica(name, self._directory, environment, []))
 
     def _remove(self, replica: Replica) -> None:
@@ -238,6 +248,22 @@ class Soak:
         if not self._store_busy:
             self._note("connections cut")
             self._ask_store("CLIENT", "KILL", "TYPE", "normal")
+
+    def _cut_line(self) -> None:
+        self._note("line cut")
+        self._line.cut(reset=self._random.random() < 0.5)
+
+    def _lose_replies(self) -> None:
+        wait, script = self._random.uniform(0.2, 2.0), self._random.choice(["claim", "release", "renew"])
+        self._note("replies lost", wait, script)
+        self._line.loses = runs(script)
+        self._plan(wait, lambda: setattr(self._line, "loses", lambda request: False))
+
+    def _slow_line(self) -> None:
+        wait, delay = self._random.uniform(1.0, 4.0), self._random.choice([0.1, 0.3, 1.5])
+        self._note("line slowed", wait, f"by {delay:g} s")
+        self._line.delay = delay
+        self._plan(wait, lambda: setattr(self._line, "delay", 0.0))
 
     def _flush_store(self) -> None:
         if not self._store_busy:
