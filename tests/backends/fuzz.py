@@ -106,6 +106,8 @@ class Ledger:
 
     def __init__(self, shape: Shape, slack: int = 0) -> None:
         self.shape, self.slack = shape, slack
+        # Two clocks that are both cut to whole milliseconds can differ by one over the same time.
+        self.rounding = 1 if slack else 0
         self.lock = threading.RLock()
         self.truths: list[Truth] = []
         self.latest: dict[str, Truth] = {}
@@ -203,14 +205,17 @@ class Ledger:
         """Note that a run starts, and see whether it may."""
         with self.lock:
             start = Start(lease.fence, lease.attempt, replica, deadline, sent)
+            # Forced off, or lost by the store, while the answer was on its way.
+            start.over = self.interrupted[lease.key] > self.latest[lease.token].number
             for fence, replied in self.fences[lease.key]:
                 if replied < sent and fence >= lease.fence:
                     raise Violation(f"{lease.key}: fence {lease.fence} after {fence}")
             self.fences[lease.key].append((lease.fence, now))
             for other in self.current[lease.key]:
                 # What a holder has not written back after a flush, the store cannot know.
-                if not other.over and now < other.deadline and other.renewed > self.flushed_at:
-                    raise Violation(f"{lease.key}: {lease.run} starts while {other} is sure of its lease")
+                sure = not other.over and now < other.deadline - self.rounding and other.renewed > self.flushed_at
+                if sure:
+                    raise Violation(f"{lease.key}: {lease.run} starts at {now} while {other} is sure of its lease")
             self.current[lease.key] = [other for other in self.current[lease.key] if not other.over] + [start]
             if isinstance(lease.run, int):
                 self.may_start(lease, start)
