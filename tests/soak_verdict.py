@@ -13,7 +13,7 @@ from django_cronductor.schedules import Schedule
 from tests.soak_faults import Fault
 
 ZONE = "UTC"
-TELLS_WITHIN = 5.0
+TELLS_WITHIN = 2.0
 """Seconds from hearing an answer to having told what it says: who dies within them may not have told."""
 SILENCE = 30.0
 """Seconds after a death within which a loss of data, or of an answer, may keep it from being reported."""
@@ -59,21 +59,20 @@ class Call:
 
     @property
     def told(self) -> list[tuple[int, int]]:
-        """Return which occurrences, as (after, until), the answer gives the asker to tell of."""
+        """Return which occurrences, as (after, until), the answer gives the asker to report."""
         spans = []
-        if self.kind == "release":
-            spans += [tuple(self.answer["held"])] if self.answer.get("held") else []
-        else:
-            if self.answer.get("previous") is not None:
-                spans.append((self.answer["previous"], self.occurrence - 1))
-            if self.answer.get("verdict") in ("won", "recovered", "missed", "paused", "lost"):
-                spans.append((self.occurrence - 1, self.occurrence))
-            dead = self.answer.get("dead")
-            if dead and dead[0] != "manual":
-                spans.append((dead[0] - 1, dead[0]))
+        if self.answer.get("held"):
+            spans.append(tuple(self.answer["held"]))
+        if self.answer.get("previous") is not None:
+            spans.append((self.answer["previous"], self.occurrence - 1))
+        if self.answer.get("verdict") in ("missed", "paused"):
+            spans.append((self.occurrence - 1, self.occurrence))
+        if (dead := self.answer.get("dead")) and dead[0] != "manual":
+            spans.append((dead[0] - 1, dead[0]))
         return spans
 
     def tells_of(self, occurrence: int) -> bool:
+        """Tell whether the asker is to report this occurrence."""
         return any(after < occurrence <= until for after, until in self.told)
 
 
@@ -244,7 +243,8 @@ class Verdict:
         for instant, moments in accounts.items():
             if len(moments) > 1 and instant in reported and not self._lost_data(min(moments), max(moments)):
                 self._violated(f"{instant} was reported although it ran, or twice", key, max(moments))
-        for entry in self._events(key, "abandoned"):
+        # A win that was lost, or cut off, before its handler began is told as a run.
+        for entry in self._events(key, "abandoned", "finished"):
             if entry.occurrence is not None:
                 accounts.setdefault(entry.occurrence, []).append(entry.at)
         known = sorted(accounts)
@@ -261,21 +261,28 @@ class Verdict:
     def _explain(self, key: str, occurrence: int, decided: float) -> None:
         """Lay a loss to what the design says may lose it, or call it a violation."""
         due = occurrence / 1000 - self._offset
-        reason = self._not_told(key, occurrence) or self._not_heard(key, occurrence, due, decided)
+        told, died = self._who_was_told(key, occurrence)
+        reason = DIED if died else self._not_heard(key, occurrence, due, decided)
         if reason is None and self._lost_data(due, decided) and (not self._history or self._leased(key, due, decided)):
             reason = DATA_LOST
-        if reason is None:
+        if told:
+            self._violated(f"{occurrence} is neither run nor reported, although {told} heard of it", key, due)
+        elif reason is None:
             self._violated(f"{occurrence} is neither run nor reported", key, due)
         else:
             self._excused("not reported: " + reason, due)
 
-    def _not_told(self, key: str, occurrence: int) -> str | None:
+    def _who_was_told(self, key: str, occurrence: int) -> tuple[str | None, bool]:
+        """Return who should have reported it, if any lived long enough, and whether one of those who heard died."""
+        told, died = None, False
         for call in self._calls[key]:
-            if call.answered is not None and call.tells_of(occurrence):
-                died = self._died.get(call.replica)
-                if died is not None and died - call.answered < TELLS_WITHIN:
-                    return DIED
-        return None
+            if call.answered is None or not call.tells_of(occurrence):
+                continue
+            if self._died.get(call.replica, float("inf")) - call.answered < TELLS_WITHIN:
+                died = True
+            else:
+                told = call.replica
+        return told, died
 
     def _not_heard(self, key: str, occurrence: int, since: float, until: float) -> str | None:
         for call in self._calls[key]:
@@ -313,11 +320,13 @@ class Verdict:
 
     def _explain_silence(self, key: str, occurrence: int, started: float, died: float) -> None:
         until = died + SILENCE
-        reason = self._not_told(key, occurrence) or self._not_heard(key, occurrence, died, until)
+        told, heir_died = self._who_was_told(key, occurrence)
+        reason = DIED if heir_died else self._not_heard(key, occurrence, died, until)
         if reason is None and self._lost_data(started, until):
             reason = DATA_LOST
-        if reason is None:
-            self._violated(f"the dead run of {occurrence} was not reported", key, died)
+        if told or reason is None:
+            heard = f", although {told} heard of it" if told else ""
+            self._violated(f"the dead run of {occurrence} was not reported{heard}", key, died)
         else:
             self._excused("a dead run not reported: " + reason, died)
 
