@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
@@ -226,7 +227,7 @@ class RedisBackend(LockBackend):
 
     def retire(self, instance: str) -> None:
         """Strike the instance from the list."""
-        self._call(lambda: self._upkeep.zrem(self._instances, instance))
+        self._call(lambda: self._upkeep.zrem(self._instances, instance), upkeep=True)
 
     def acquire(self, key: str, token: str, ttl: int, holder: str) -> Acquired:
         """Take a plain lock; see the contract."""
@@ -256,6 +257,8 @@ class RedisBackend(LockBackend):
             client = self.__dict__.pop(name, None)
             if client is not None:
                 client.connection_pool.disconnect()
+                for sentinel in getattr(getattr(client.connection_pool, "sentinel_manager", None), "sentinels", ()):
+                    sentinel.connection_pool.disconnect()
 
     # Keys.
 
@@ -316,7 +319,28 @@ class RedisBackend(LockBackend):
         return self._client()
 
     def _client(self) -> Any:
-        pool, driver = self._pool, self._driver
+        pool = self._pool
+        arguments = self._arguments(pool)
+        if hasattr(pool, "sentinel_manager"):
+            arguments["service_name"] = pool.service_name
+            arguments["sentinel_manager"] = self._sentinels(pool.sentinel_manager)
+        return self._client_like(pool, arguments)
+
+    def _client_like(self, pool: Any, arguments: dict[str, Any]) -> Any:
+        fresh = type(pool)(connection_class=pool.connection_class, **arguments)
+        driver = self._driver
+        return driver.Redis(connection_pool=fresh) if hasattr(driver, "Redis") else driver.Valkey(connection_pool=fresh)
+
+    def _sentinels(self, theirs: Any) -> Any:
+        """Return the same sentinels by our timeouts: one that hangs is to keep nobody from asking the next."""
+        ours = copy(theirs)
+        pools = [sentinel.connection_pool for sentinel in theirs.sentinels]
+        ours.sentinels = [self._client_like(pool, self._arguments(pool)) for pool in pools]
+        return ours
+
+    def _arguments(self, pool: Any) -> dict[str, Any]:
+        """Return the arguments of a pool's connections, with what we want otherwise."""
+        driver = self._driver
         own = ("orig_", "maint_", "maintenance_", "oss_", "himport_", "event_", "connection_pool")
         arguments = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(own)}
         arguments |= {
@@ -336,19 +360,29 @@ class RedisBackend(LockBackend):
         if hasattr(driver, "maint_notifications"):
             # They stretch timeouts while a server is under maintenance: ours are what a lease depends on.
             arguments["maint_notifications_config"] = driver.maint_notifications.MaintNotificationsConfig(enabled=False)
-        if hasattr(pool, "sentinel_manager"):
-            arguments |= {"service_name": pool.service_name, "sentinel_manager": pool.sentinel_manager}
-        fresh = type(pool)(connection_class=pool.connection_class, **arguments)
-        return driver.Redis(connection_pool=fresh) if hasattr(driver, "Redis") else driver.Valkey(connection_pool=fresh)
+        return arguments
 
     # Calls.
 
-    def _call(self, send: Callable[[], T]) -> T:
+    def _call(self, send: Callable[[], T], *, upkeep: bool = False) -> T:
         pool = self._pool
         try:
             return send()
         except (self._driver_error, OSError) as error:
+            self._connect_anew(upkeep)
             raise self._failure(f"{type(error).__name__}: {error}", pool) from error
+
+    def _connect_anew(self, upkeep: bool) -> None:
+        """Let the next call open a connection: the address may lead to another server by now."""
+        name = "_upkeep" if upkeep else "_claims"
+        client = self.__dict__.get(name)
+        if client is None:
+            return
+        try:
+            client.connection_pool.disconnect(inuse_connections=False)
+        except TypeError:  # A BlockingConnectionPool of redis-py 5 can only end those of other threads, too.
+            self.__dict__.pop(name, None)
+            self.__dict__.pop("_scripts", None)  # They hold on to the client that they were registered with.
 
     def _failure(self, text: str, pool: Any) -> BackendError:
         password = pool.connection_kwargs.get("password")
@@ -364,13 +398,14 @@ class RedisBackend(LockBackend):
         def send() -> Any:
             return self._script(name)(keys, arguments, client=self._upkeep if upkeep else self._claims)
 
-        reply: list[Any] = self._call(send)
+        reply: list[Any] = self._call(send, upkeep=upkeep)
         return reply
 
     def _script(self, name: str) -> Any:
-        if name not in self._scripts:
-            self._scripts[name] = self._claims.register_script(self._source(name))
-        return self._scripts[name]
+        scripts = self._scripts
+        if name not in scripts:
+            scripts[name] = self._claims.register_script(self._source(name))
+        return scripts[name]
 
     @cached_property
     def _scripts(self) -> dict[str, Any]:
@@ -402,7 +437,11 @@ class RedisBackend(LockBackend):
             arguments = [argument for row in rows[chunk] for argument in row]
             reply = self._run(name, [*keys[chunk], *extra], arguments, upkeep=upkeep)
             now = int(reply[0])
-            answers += [self._parse(text, parse) for text in reply[1]]
+            try:
+                answers += [self._parse(text, parse) for text in reply[1]]
+            except BackendError:
+                self._connect_anew(upkeep)
+                raise
         return Reply(now, answers)
 
     def _parse(self, text: str, parse: Callable[[Any], T]) -> T | BackendError:

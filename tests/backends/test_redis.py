@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import socketserver
 import threading
@@ -461,6 +462,32 @@ class TestFailures:
             client.client_kill_filter(_type="normal", skipme=True)
         wait_until(lambda: answers(backend))
         run_once(backend, "again")
+
+    @pytest.mark.parametrize("pool", ["ConnectionPool", "BlockingConnectionPool"])
+    def test_a_server_that_takes_no_writes_is_connected_to_anew(
+        self, backend_on: Any, server: RedisServer, pool: str
+    ) -> None:
+        backend = backend_on(server.url, OPTIONS={"pool_class": f"redis.{pool}"})
+        run_once(backend)
+        with admin(server) as client:
+            before = connections(client)
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            for refused in (
+                lambda: backend.declare([Declaration("another", "v1", TTL)]),
+                lambda: backend.heartbeat("i"),
+            ):
+                with pytest.raises(BackendError, match=r"(?i)read.?only"):
+                    refused()
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            run_once(backend, "again")
+            gc.collect()
+            wait_until(lambda: not before & connections(client))
+            assert len(connections(client)) == len(before)
+
+
+def connections(client: redis.Redis) -> set[str]:
+    """Return the numbers of all connections to the server but this one."""
+    return {one["id"] for one in client.client_list()} - {str(client.client_id())}
 
 
 class TestRefusals:
