@@ -34,7 +34,16 @@ from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper
 from django_cronductor.records import History, JobRecord, RunRecord
 from django_cronductor.reports import Reports, count_occurrences, to_datetime
-from django_cronductor.runner import ErrorContext, ErrorReports, Phase, Run, RunContext, Runner, Trigger, django_defaults
+from django_cronductor.runner import (
+    ErrorContext,
+    ErrorReports,
+    Phase,
+    Run,
+    RunContext,
+    Runner,
+    Trigger,
+    django_defaults,
+)
 from django_cronductor.store import Outage, StoreClock
 from django_cronductor.workers import WorkerPool
 
@@ -750,6 +759,8 @@ class Scheduler:
     def _answered(self, phase: str) -> None:
         if phase in ("acquire", "connect"):
             self._retry, self._retry_at = FIRST_RETRY, 0.0
+        if phase == "acquire" and self._outage.is_failing(phase):
+            self._up_since = self._store.now()  # Also where another phase fails yet: what was due before is made up.
         lasted = self._outage.answered(phase)
         if lasted is not None:
             logger.warning("The lock store is back after %.1f s.", lasted)

@@ -393,6 +393,18 @@ def test_an_outage_of_renewals_ends_with_the_last_run(world: World, caplog: pyte
     assert len(texts(caplog, logging.WARNING)) == 1
 
 
+def test_what_is_made_up_for_says_so_though_heartbeats_fail_yet(world: World) -> None:
+    world.job("0 13 * * *")
+    replica = world.replica()
+    world.tick()
+    world.go(at(12, 59, 59), step=60)
+    replica.link.broken = {"all"}
+    world.go(at(13, 0, 5))
+    replica.link.broken = {"heartbeat"}
+    world.go(at(13, 0, 7))
+    assert [(context.scheduled_at, context.trigger) for context in world.runs] == [(at(13), "catch-up")]
+
+
 def test_claims_back_off_from_a_tenth_of_a_second_to_one(world: World) -> None:
     world.job("* * * * *")
     replica = world.replica()
