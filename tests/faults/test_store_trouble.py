@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 import redis
 
+from django_cronductor.exceptions import BackendRefused
 from tests.faults.replicas import assert_each_once_or_told, assert_tokens_rise
 from tests.faults.site import LOST_DATA, Site
 from tests.redis_server import RedisServer
@@ -116,3 +117,35 @@ def test_while_it_refuses_nothing_starts_and_then_work_resumes_with_one_line_eac
             (text,) = [line for line in site.loops[0].lines if "failed" in line]
             assert re.search(TROUBLES[name].says, text), (name, text)
             assert PASSWORD not in text
+
+
+def test_at_the_start_a_refusal_ends_the_loop_with_the_reason_and_what_may_pass_is_waited_for() -> None:
+    refusals = {name for name in TROUBLES if name.startswith(("a user", "another"))}
+    with contextlib.ExitStack() as stack:
+        sites: dict[str, tuple[Site, Admin]] = {}
+        for name, trouble in TROUBLES.items():
+            server = stack.enter_context(RedisServer())
+            admin = stack.enter_context(redis.Redis.from_url(server.url, decode_responses=True))
+            acl(*ALL)(admin)
+            trouble.begin(admin)
+            site = stack.enter_context(contextlib.closing(Site()))
+            site.job()
+            site.start(server.url.replace("redis://", f"redis://{USER}:{PASSWORD}@"))
+            sites[name] = site, admin
+        for name in refusals:
+            (loop,) = sites[name][0].loops
+            assert loop.join() is None, name
+            assert isinstance(loop.error, BackendRefused), name
+            assert re.search(TROUBLES[name].says, str(loop.error)), (name, loop.error)
+            assert PASSWORD not in str(loop.error)
+        for name in TROUBLES.keys() - refusals:
+            site, admin = sites[name]
+            site.wait_for_failure()
+            assert site.starts() == []
+            TROUBLES[name].end(admin)
+        for name in TROUBLES.keys() - refusals:
+            site, _ = sites[name]
+            site.wait_for_return()
+            site.finish()
+            assert_each_once_or_told(site, "tick")
+            assert site.loops[0].outages == (1, 1), name
