@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,14 +53,15 @@ def main(arguments: list[str] | None = None) -> int:
     _print_table([HEADINGS, *verdict.rows])
     print(f"Faults: {dict(Counter(fault.kind for fault in soak.faults))}")
     print(f"The latest run began {verdict.latest:.1f} s after its instant.")
-    for reason, count in sorted(verdict.known.items()):
+    for reason, count in sorted(Counter(reason for reason, _, _ in verdict.known).items()):
         print(f"Known, {count} times: {reason}")
+    for reason, job, at in verdict.known if options.trace_known else []:
+        _print_trace(f"{job}: {reason}", verdict.trace(job, at))
     bad = soak.bad_ends + _unexpected_lines(soak.retired)
     for line in bad:
         print(f"VIOLATION: {line}")
     for what, job, at in verdict.violations[:10]:
-        print(f"VIOLATION: {job}: {what}")
-        print("\n".join(f"    {line}" for line in verdict.trace(job, at)))
+        _print_trace(f"VIOLATION: {job}: {what}", verdict.trace(job, at))
     if bad or verdict.violations:
         print(
             f"{len(bad) + len(verdict.violations)} violations. Seed {options.seed}; all that was recorded: {directory}"
@@ -76,6 +77,7 @@ def _read(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=30.0, help="how long to make trouble, 30 by default")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="what the faults are drawn from")
     parser.add_argument("--replicas", type=int, default=5, help="5 by default")
+    parser.add_argument("--trace-known", action="store_true", help="show what led to losses that are known to happen")
     parser.add_argument("--no-history", dest="history", action="store_const", const=0, default=100)
     return parser.parse_args(arguments)
 
@@ -113,6 +115,12 @@ def _unexpected_lines(replicas: list[Replica]) -> list[str]:
         for line in replica.log.splitlines()
         if any(text in line for text in UNEXPECTED)
     ]
+
+
+def _print_trace(title: str, lines: Iterable[str]) -> None:
+    print(title)
+    for line in lines:
+        print(f"    {line}")
 
 
 def _print_table(rows: list[list[object]]) -> None:

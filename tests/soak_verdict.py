@@ -101,8 +101,8 @@ class Verdict:
     ) -> None:
         self.violations: list[tuple[str, str, float]] = []
         """What, of which job, when."""
-        self.known: Counter[str] = Counter()
-        """What the design says may be lost, by reason and fault."""
+        self.known: list[tuple[str, str, float]] = []
+        """What the design says may be lost, by reason and fault; of which job, when."""
         self.rows: list[list[object]] = []
         self.latest = 0.0
         """Seconds by which the latest run was late."""
@@ -158,9 +158,9 @@ class Verdict:
     def _violated(self, what: str, key: str, at: float) -> None:
         self.violations.append((what, key, at))
 
-    def _excused(self, reason: str, at: float) -> None:
+    def _excused(self, reason: str, key: str, at: float) -> None:
         before = [fault for fault in self._faults if fault.at <= at + 1.0]
-        self.known[f"{reason}; last fault: {before[-1].kind if before else 'none'}"] += 1
+        self.known.append((f"{reason}; last fault: {before[-1].kind if before else 'none'}", key, at))
 
     def _lost_data(self, start: float, end: float) -> bool:
         return any(fault.at - SLACK <= end and fault.until + SLACK >= start for fault in self._losses)
@@ -190,7 +190,7 @@ class Verdict:
                 why = "while data was kept" if kept else "although its row was in the history"
                 self._violated(f"{entry.occurrence} started twice {why}", key, entry.at)
             else:
-                self._excused("started twice: " + DATA_LOST, entry.at)
+                self._excused("started twice: " + DATA_LOST, key, entry.at)
         return doubles
 
     # Promise 3: tokens rise.
@@ -215,7 +215,7 @@ class Verdict:
                 if end is None or end.at <= entry.at or end.details["lost"] or entry.details["lost"]:
                     continue
                 if self._lost_data(earlier.at, entry.at):
-                    self._excused("two runs at once: " + DATA_LOST, entry.at)
+                    self._excused("two runs at once: " + DATA_LOST, key, entry.at)
                 else:
                     self._violated(f"{entry.occurrence} ran beside {earlier.occurrence}", key, entry.at)
             going = [one for one in [*going, entry] if (end := ends.get(one.details["token"])) and end.at > entry.at]
@@ -270,7 +270,7 @@ class Verdict:
         elif reason is None:
             self._violated(f"{occurrence} is neither run nor reported", key, due)
         else:
-            self._excused("not reported: " + reason, due)
+            self._excused("not reported: " + reason, key, due)
 
     def _who_was_told(self, key: str, occurrence: int) -> tuple[str | None, bool]:
         """Return who should have reported it, if any lived long enough, and whether one of those who heard died."""
@@ -328,7 +328,7 @@ class Verdict:
             heard = f", although {told} heard of it" if told else ""
             self._violated(f"the dead run of {occurrence} was not reported{heard}", key, died)
         else:
-            self._excused("a dead run not reported: " + reason, died)
+            self._excused("a dead run not reported: " + reason, key, died)
 
 
 def _calls(entries: Sequence[Entry]) -> Iterator[Call]:
