@@ -40,23 +40,25 @@ LONGEST_MESSAGE = 1000
 """Characters: an error is to be read, whatever was given."""
 
 
-class Silent:
-    """Nothing can be asked of it."""
-
-    __hash__ = None  # type: ignore[assignment]
+class Speechless:
+    """It cannot be shown."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
 
     __str__ = __repr__
 
+
+class Silent(Speechless):
+    """Nothing can be asked of it."""
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __eq__(self, other: object) -> bool:
         raise RuntimeError("no comparison")
 
 
-class SilentCall(Silent):
-    """It can be called, and no more."""
-
+class SpeechlessCall(Speechless):
     def __call__(self) -> None:
         pass
 
@@ -124,7 +126,7 @@ OBJECTS = [
     int,
     Silent,
     Silent(),
-    SilentCall(),
+    SpeechlessCall(),
     Defiant(),
     MagicMock(),
     timedelta.max,
