@@ -40,6 +40,8 @@ SEEN_EVERY = 60.0
 """Seconds after which the jobs of a replica are noted as seen again."""
 CHECK_WAIT = 3.0
 """Seconds that the start waits for the database to say which tables it has."""
+IDLE = 2.0
+"""Seconds without work after which the connection may go: a new one for every run would make all of them late."""
 RETRY = 1.0
 """Seconds before a batch that the database did not take is written again."""
 MOST_WAITING = 20_000
@@ -247,14 +249,17 @@ class DatabaseHistory:
                     self._changed.wait_for(lambda: self._closed, RETRY)
                     if self._closed:
                         return
-            if not self._has_work():
-                _close_old_connections()
 
     def _wait(self) -> bool:
-        """Wait for work; tell whether there may be some."""
+        """Wait for work; tell whether there may be some. While none comes, no connection is kept that need not be."""
         with self._changed:
-            self._changed.wait_for(lambda: self._has_work() or self._closed, SEEN_EVERY)
+            if not self._changed.wait_for(self._is_wanted, IDLE):
+                _close_old_connections()
+                self._changed.wait_for(self._is_wanted, SEEN_EVERY)
             return bool(self._batch) or not self._closed
+
+    def _is_wanted(self) -> bool:
+        return self._has_work() or self._closed
 
     def _has_work(self) -> bool:
         return bool(self._batch or self._over)
@@ -350,7 +355,8 @@ class DatabaseHistory:
 
     def _write_ended(self, batch: _Batch) -> None:
         part = list(batch.ended.values())[:ROWS_PER_PASS]
-        _store(part, _write_ends)
+        if part:
+            _store(part, _write_ends)
         for run, _ in part:
             del batch.ended[run.id]
             self._note_growth(run.key)

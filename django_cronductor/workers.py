@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from django.db import connections
+
 from django_cronductor.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -81,3 +83,4 @@ class WorkerPool:
                 self._changed.notify_all()
             if self._on_end is not None:
                 self._on_end()
+        connections.close_all()  # Those that may live on between calls must not outlive the thread.

@@ -48,3 +48,11 @@ def skip(number: int = 0, reason: str = "held", count: int = 1) -> SkipRecord:
 
 def finish(history: DatabaseHistory, record: RunRecord, outcome: str = "succeeded", **changes: Any) -> None:
     history.ended(replace(record, outcome=outcome, duration=1.5, **changes))
+
+
+def end(history: DatabaseHistory) -> None:
+    """Let its thread end, and wait for that: it must outlive no test."""
+    history.close()
+    if history._thread is not None:
+        history._thread.join(60)
+        assert not history._thread.is_alive()

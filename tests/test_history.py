@@ -18,7 +18,7 @@ from django_cronductor.exceptions import ConfigurationError
 from django_cronductor.history import DatabaseHistory
 from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.records import DeadRecord
-from tests.history_records import MINUTE, NOON, SLOT, finish, job, run, skip
+from tests.history_records import MINUTE, NOON, SLOT, end, finish, job, run, skip
 
 pytestmark = pytest.mark.django_db
 
@@ -303,13 +303,13 @@ class TestFailures:
     def test_seeds_of_a_database_that_hangs_are_not_waited_for(self, caplog: pytest.LogCaptureFixture) -> None:
         history = DatabaseHistory(keep=5)
         hanging = threading.Event()
-        history._write = lambda batch: hanging.wait(20)  # type: ignore[method-assign,assignment]
+        history._write = lambda batch: (hanging.wait(20), batch.clear())  # type: ignore[method-assign,assignment,func-returns-value]
         try:
             assert history.seeds(["shop.sync"], ["print"], 0.01) == [Seeds()]
             assert not history.flush(0.01)
         finally:
             hanging.set()
-            history.close()
+            end(history)
         assert "did not tell" in caplog.text
 
 
@@ -324,6 +324,4 @@ def test_a_thread_of_its_own_writes_without_anybody_waiting(answers: list[bool])
         assert answers == [True] * 3
         assert JobRun.objects.filter(outcome="succeeded").count() == 3
     finally:
-        history.close()
-        if history._thread is not None:
-            history._thread.join(10.0)
+        end(history)

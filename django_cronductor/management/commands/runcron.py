@@ -81,7 +81,7 @@ class Command(BaseCommand):
             heartbeat = HeartbeatFile(options["heartbeat_file"]) if options["heartbeat_file"] else None
             history = None
             if config.history:
-                # In the transaction of a test it must be written there; elsewhere nobody waits for a database that hangs.
+                # In a test's transaction it is written there; elsewhere nobody waits for a database that hangs.
                 history = DatabaseHistory(config.history, inline=options["once"] and in_transaction())
                 history.check()
             self.scheduler = Scheduler(
