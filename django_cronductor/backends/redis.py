@@ -8,6 +8,7 @@ play no part.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -382,7 +383,6 @@ class RedisBackend(LockBackend):
             client.connection_pool.disconnect(inuse_connections=False)
         except TypeError:  # A BlockingConnectionPool of redis-py 5 can only end those of other threads, too.
             self.__dict__.pop(name, None)
-            self.__dict__.pop("_scripts", None)  # They hold on to the client that they were registered with.
 
     def _failure(self, text: str, pool: Any) -> BackendError:
         password = pool.connection_kwargs.get("password")
@@ -395,20 +395,27 @@ class RedisBackend(LockBackend):
         return kind(f"{self.describe()}: {text}")
 
     def _run(self, name: str, keys: list[str], arguments: list[Any], *, upkeep: bool = False) -> list[Any]:
+        source, sha = self._script(name)
+
         def send() -> Any:
-            return self._script(name)(keys, arguments, client=self._upkeep if upkeep else self._claims)
+            client = self._upkeep if upkeep else self._claims
+            try:
+                return client.evalsha(sha, len(keys), *keys, *arguments)
+            except self._driver.exceptions.NoScriptError:
+                return client.eval(source, len(keys), *keys, *arguments)  # Which the server remembers.
 
         reply: list[Any] = self._call(send, upkeep=upkeep)
         return reply
 
-    def _script(self, name: str) -> Any:
-        scripts = self._scripts
-        if name not in scripts:
-            scripts[name] = self._claims.register_script(self._source(name))
-        return scripts[name]
+    def _script(self, name: str) -> tuple[str, str]:
+        """Return the source of a script, and the name that the server has for it."""
+        if name not in self._scripts:
+            source = self._source(name)
+            self._scripts[name] = source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        return self._scripts[name]
 
     @cached_property
-    def _scripts(self) -> dict[str, Any]:
+    def _scripts(self) -> dict[str, tuple[str, str]]:
         return {}
 
     def _source(self, name: str) -> str:
