@@ -18,9 +18,9 @@ from tests.redis_server import RedisServer
 # Runs close old connections around them, which counts as access to the database.
 pytestmark = [pytest.mark.faults, pytest.mark.django_db]
 
-AHEAD = 3
+AHEAD = 2
 """Seconds ahead of which an occurrence is declared, so that the store can be stopped before it."""
-GRACE = 3
+GRACE = 2
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.redis_server import RedisServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.django_db(transaction=True)]
 
-AHEAD = 3
+AHEAD = 2
 """Seconds ahead of which an occurrence is declared, so that something can be done before it."""
 
 
