@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django_cronductor.backends.base import Claim, Seeds, new_token
@@ -30,14 +30,17 @@ class Entry:
     floor: int = 0
     """The instant since which it is started here: what was due before that is not made up."""
     asked: int = 0
-    """The newest occurrence that was answered."""
+    """What is not newer is not asked about: it was answered, or is not made up."""
+    known: int = 0
+    """The newest occurrence that was ever answered; 0: none yet."""
     question: Claim | None = None
     """What was asked and not answered: it is asked again, with the same token, before anything newer."""
     request: str | None = None
     """The token of a `take_request` that was not answered."""
     due_at: int | None = None
     look_at: float | None = None
-    """When to ask about `asked` again: the lease that stood in its way ends then."""
+    """When to ask about `known` again: the lease that stood in its way ends then."""
+    look_planned: float | None = None
     again_at: float | None = None
     """When to try again what could not be asked or was too early."""
     runs: int = 0
@@ -56,7 +59,13 @@ class Entry:
         """Return what this replica knows of the job, for a store that lost it."""
         if not self.since:
             return Seeds()
-        return Seeds(occurrence=self.asked if self.asked > self.since else None, since=self.since)
+        return Seeds(occurrence=self.known or None, since=self.since)
+
+    def answered(self, occurrence: int) -> None:
+        """Note that an occurrence was decided, here or elsewhere."""
+        self.question, self.look_at = None, None
+        self.known = max(self.known, occurrence)
+        self.asked = max(self.asked, occurrence)
 
     def start_over(self) -> None:
         """Forget what was answered: the newest occurrence due is asked about, decided or not."""
@@ -80,6 +89,7 @@ class Agenda:
         self._ttl = default_ttl
         self._grace = default_grace
         self._numbers = 0
+        self._destroyed: set[str] = set()
         self._due: list[tuple[int, int, Entry]] = []
         self._later: list[tuple[float, int, Entry]] = []
 
@@ -88,20 +98,30 @@ class Agenda:
         wanted = {job.key: job for job in jobs}
         for key in self.entries.keys() - wanted.keys():
             self.entries.pop(key).gone = True
+            self._destroyed.add(key)
         fresh = []
         for key, job in wanted.items():
             entry = self.entries.get(key)
             if entry is None or entry.job is not job:
-                if entry is not None:
-                    entry.gone = True
-                self.entries[key] = self._new(job)
-                fresh.append(self.entries[key])
+                fresh.append(self._take_in(job, entry))
             elif entry.generation != job.generation:
                 entry.generation = job.generation
+                entry.question = None
                 entry.floor = self._store.now()
                 entry.asked = max(entry.asked, entry.floor)
                 self.plan(entry)
         return fresh
+
+    def _take_in(self, job: Job, old: Entry | None) -> Entry:
+        """Make the entry of a job; `old` is that of the declaration which it replaces."""
+        self.entries[job.key] = new = self._new(job)
+        if old is not None:
+            old.gone = True
+        if old is not None and old.generation == job.generation:
+            new.floor, new.known, new.question = old.floor, old.known, old.question
+        elif old is not None or job.key in self._destroyed:
+            new.floor = self._store.now()  # What was due while it was stopped, or not there, is not made up.
+        return new
 
     def lengths(self, job: Job) -> tuple[int, int]:
         """Return the ttl and the grace of a job. Raises ConfigurationError if they do not go together."""
@@ -136,6 +156,8 @@ class Agenda:
                 fresh.append(entry)
         while self._later and self._later[0][0] <= moment:
             planned, _, entry = heapq.heappop(self._later)
+            if planned == entry.look_planned:
+                entry.look_planned = None
             if planned in (entry.look_at, entry.again_at):
                 fresh.append(entry)
         # Each replica in another order: they then share a burst instead of asking for the same jobs.
@@ -144,15 +166,15 @@ class Agenda:
 
     def question(self, entry: Entry) -> Claim | None:
         """Return what is to be asked about a job now; None if nothing is."""
-        if entry.question is not None:
-            return entry.question
         if entry.gone or not entry.job.active or not entry.since:
             return None
+        if entry.question is not None:
+            return entry.question
         newest = entry.schedule.latest_until_ms(self._store.now())
         if newest is not None and newest > entry.asked:
             return self._claim(entry, newest)
         looks = entry.look_at is not None and entry.look_at <= self._clock.monotonic()
-        return self._claim(entry, entry.asked) if looks and entry.asked > entry.since else None
+        return self._claim(entry, entry.known) if looks and entry.known else None
 
     def _claim(self, entry: Entry, occurrence: int) -> Claim:
         return Claim(entry.job.key, occurrence, new_token(), entry.ttl, entry.grace, entry.job.recover)
@@ -161,13 +183,17 @@ class Agenda:
         """Put the job where it is found when it is due next, or to be looked at."""
         if entry.gone or not entry.job.active or not entry.since:
             return
-        if entry.look_at is not None:
-            heapq.heappush(self._later, (entry.look_at, entry.number, entry))
+        if entry.look_at is not None and entry.look_at != entry.look_planned:
+            entry.look_planned = entry.look_at
+            self._plan_later(entry.look_at, entry)
         # Not from now on: what became due while an older one was in doubt is due now.
         instant = entry.schedule.next_after_ms(entry.asked)
         if instant is not None and instant != entry.due_at:
             entry.due_at = instant
             heapq.heappush(self._due, (instant, entry.number, entry))
+            if self._is_stale(self._due):
+                self._due = [item for item in self._due if item[0] == item[2].due_at and not item[2].gone]
+                heapq.heapify(self._due)
 
     def look_in(self, entry: Entry, left: int) -> None:
         """Ask about the job again in `left` milliseconds, or earlier if that is planned."""
@@ -178,7 +204,18 @@ class Agenda:
     def again_in(self, entry: Entry, seconds: float) -> None:
         """Try again in so many seconds what could not be asked."""
         entry.again_at = self._clock.monotonic() + seconds
-        heapq.heappush(self._later, (entry.again_at, entry.number, entry))
+        self._plan_later(entry.again_at, entry)
+
+    def _plan_later(self, moment: float, entry: Entry) -> None:
+        heapq.heappush(self._later, (moment, entry.number, entry))
+        if self._is_stale(self._later):
+            current = (item for item in self._later if item[0] in (item[2].look_at, item[2].again_at))
+            self._later = [item for item in current if not item[2].gone]
+            heapq.heapify(self._later)
+
+    def _is_stale(self, heap: Sequence[object]) -> bool:
+        """Tell whether most of a heap must be what was planned and has changed since."""
+        return len(heap) > 2 * len(self.entries) + 100
 
     @property
     def next_instant(self) -> int | None:

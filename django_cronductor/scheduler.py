@@ -403,9 +403,9 @@ class Scheduler:
             if isinstance(since, BackendError):
                 self._entry_failed(since, entry)
                 continue
-            if not entry.since:
-                entry.asked = since
-            entry.since = since
+            first, entry.since = not entry.since, since
+            if first:
+                entry.start_over()
             self._agenda.ready[entry] = None
         if self._history is not None:
             self._history.declared([self._job_record(entry) for entry in entries if entry.since])
@@ -464,7 +464,7 @@ class Scheduler:
 
     def _needs_no_worker(self, entry: Entry, question: Claim) -> bool:
         """Tell whether its answer cannot be a win: its own run goes on, it is too late, or it only shows the dead."""
-        looks = question.occurrence <= entry.asked and not entry.job.recover
+        looks = question.occurrence <= entry.known and not entry.job.recover
         return entry.runs > 0 or looks or self._store.now() - question.occurrence > entry.grace + 1000
 
     def _claim(self, batch: dict[Entry, Claim]) -> bool:
@@ -491,12 +491,12 @@ class Scheduler:
         if answer.verdict == "undeclared":
             self._undeclared.append(entry)  # The same question again, once it is.
             return
-        entry.question, entry.look_at = None, None
         if answer.verdict == "early":
+            entry.question, entry.look_at = None, None
             entry.start_over()
             self._agenda.again_in(entry, min(answer.left, 3 * renewal_period(entry.ttl)) / 1000)
             return
-        entry.asked = question.occurrence
+        entry.answered(question.occurrence)
         if answer.left:
             self._agenda.look_in(entry, answer.left)
         missed = self._reports.answer(entry.job, entry.schedule, question.occurrence, answer)

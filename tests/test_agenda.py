@@ -144,7 +144,7 @@ def test_nothing_is_asked_about_a_job_that_is_not_declared_or_not_active(desk: D
 
 def test_a_look_asks_again_about_what_was_answered_when_the_lease_has_ended(desk: Desk) -> None:
     entry = desk.entry("0 13 * * *")
-    entry.asked = NOON + 60 * MINUTE
+    entry.answered(NOON + 60 * MINUTE)
     desk.clock.advance(3600)
     desk.agenda.look_in(entry, 5_000)
     assert desk.ready() == []
@@ -169,7 +169,7 @@ def test_a_look_is_not_put_off_by_a_later_one(desk: Desk) -> None:
 
 def test_a_newer_occurrence_is_asked_about_rather_than_the_one_to_look_at(desk: Desk) -> None:
     entry = desk.entry()
-    entry.asked = NOON + MINUTE
+    entry.answered(NOON + MINUTE)
     desk.agenda.look_in(entry, 0)
     desk.clock.advance(120)
     question = desk.agenda.question(entry)
@@ -191,7 +191,7 @@ def test_what_became_due_while_an_older_one_was_in_doubt_is_due_at_once(desk: De
     desk.clock.advance(150)
     assert desk.ready() == ["job"]
     desk.agenda.ready.clear()
-    entry.asked = NOON + MINUTE
+    entry.answered(NOON + MINUTE)
     desk.agenda.plan(entry)
     assert desk.ready() == ["job"]
 
@@ -199,7 +199,7 @@ def test_what_became_due_while_an_older_one_was_in_doubt_is_due_at_once(desk: De
 def test_start_over_asks_about_the_newest_since_the_declaration(desk: Desk) -> None:
     entry = desk.entry()
     desk.clock.advance(150)
-    entry.asked = NOON + 2 * MINUTE
+    entry.answered(NOON + 2 * MINUTE)
     assert desk.agenda.question(entry) is None
     desk.agenda.start_over()
     assert list(desk.agenda.ready) == [entry]
@@ -234,7 +234,7 @@ def test_a_job_is_planned_once_however_often_it_is_asked_for(desk: Desk) -> None
 def test_seeds_are_what_the_replica_remembers_of_a_declared_job(desk: Desk) -> None:
     entry = desk.entry()
     assert (entry.seeds.occurrence, entry.seeds.since) == (None, NOON)
-    entry.asked = NOON + MINUTE
+    entry.answered(NOON + MINUTE)
     assert (entry.seeds.occurrence, entry.seeds.since) == (NOON + MINUTE, NOON)
     entry.since = 0
     assert (entry.seeds.occurrence, entry.seeds.since) == (None, None)
@@ -261,3 +261,69 @@ def test_a_burst_comes_in_another_order_each_time(desk: Desk) -> None:
             desk.agenda.plan(entry)
         desk.agenda.ready.clear()
     assert len(orders) == 2
+
+
+def test_what_is_remembered_outlives_starting_over_and_a_start_anew(desk: Desk) -> None:
+    entry = desk.entry()
+    entry.answered(NOON + MINUTE)
+    desk.clock.advance(150.5)
+    entry.job.stop()
+    entry.job.start()
+    desk.agenda.follow(desk.registry)
+    desk.agenda.start_over()
+    assert entry.asked == NOON + 150_500
+    assert entry.seeds.occurrence == NOON + MINUTE
+
+
+def test_a_look_never_asks_about_an_instant_that_is_no_occurrence(desk: Desk) -> None:
+    entry = desk.entry()
+    desk.clock.advance(61)
+    entry.answered(NOON + MINUTE)
+    desk.agenda.look_in(entry, 5_000)
+    entry.job.stop()
+    entry.job.start()
+    desk.agenda.follow(desk.registry)
+    desk.clock.advance(6)
+    question = desk.agenda.question(entry)
+    assert question is not None
+    assert question.occurrence == NOON + MINUTE
+
+
+@pytest.mark.parametrize("end", ["stop", "destroy"])
+def test_a_job_that_is_stopped_is_asked_about_no_more_though_an_answer_is_missing(desk: Desk, end: str) -> None:
+    entry = desk.entry()
+    desk.clock.advance(60)
+    entry.question = desk.agenda.question(entry)
+    assert entry.question is not None
+    getattr(entry.job, end)()
+    desk.agenda.follow(desk.registry)
+    assert desk.agenda.question(entry) is None
+    if end == "stop":
+        entry.job.start()
+        desk.agenda.follow(desk.registry)
+        assert desk.agenda.question(entry) is None, "what was due before is not made up"
+
+
+def test_a_job_declared_anew_after_its_end_makes_up_nothing(desk: Desk) -> None:
+    entry = desk.entry()
+    expression, handler = entry.job.expression, entry.job.handler
+    entry.job.destroy()
+    desk.agenda.follow(desk.registry)
+    desk.clock.advance(150)
+    desk.registry.schedule(expression, handler, key="job", takes_context=entry.job.takes_context)
+    [new] = desk.agenda.follow(desk.registry)
+    new.since = NOON
+    new.start_over()
+    assert desk.agenda.question(new) is None
+
+
+def test_changed_plans_do_not_pile_up(desk: Desk) -> None:
+    entry = desk.entry()
+    for _ in range(1_000):
+        entry.look_at = None
+        desk.agenda.look_in(entry, 86_400_000)
+        desk.agenda.again_in(entry, 3_600)
+        desk.clock.advance(1)
+    assert len(desk.agenda._later) < 200
+    desk.clock.advance(86_400)
+    assert desk.ready() == ["job"], "what is planned still is"
