@@ -311,17 +311,28 @@ class Runner:
     def _call(self, run: Run, function: Callable[..., Any]) -> Any:
         """Call it, and await what it returns if that is awaitable, on a loop that blocks this thread alone."""
 
-        async def main() -> Any:
+        async def main() -> tuple[Any, BaseException | None]:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
             assert task is not None
             run.cancellable(lambda: loop.call_soon_threadsafe(task.cancel))
             try:
-                return await result
+                return await result, None
+            except BaseException as error:  # noqa: BLE001 - It is raised outside.
+                return None, error
             finally:
                 run.cancellable(None)
 
         result = self._plain_call(run, function)
-        return async_to_sync(main)() if inspect.isawaitable(result) else result
+        if not inspect.isawaitable(result):
+            return result
+        value, error = async_to_sync(main)()
+        if error is None:
+            return value
+        try:
+            # Not through asgiref, whose frames would hold the error, and with it a thread, until a garbage collection.
+            raise error
+        finally:
+            del error
 
     def _record(self, run: Run, outcome: Outcome, duration: float, error: BaseException | None) -> None:
         if self._history is not None and run.record is not None:

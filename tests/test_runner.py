@@ -724,6 +724,36 @@ class TestAsync:
         world.execute(lambda: Awaitable())
         assert world.outcome == "failed"
 
+    @nobody_waits_for_ever
+    def test_one_that_fails_leaves_no_thread_behind(self, world: World) -> None:
+        async def handler() -> None:
+            counts.append(threading.active_count())
+            raise ValueError("x")
+
+        counts: list[int] = []
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(100):
+                world.execute(handler)
+                assert isinstance(world.error, ValueError)
+                world.events.clear()
+        finally:
+            gc.enable()
+        assert max(counts) <= counts[0] + 3, "one may be about to end while the next begins"
+
+    @nobody_waits_for_ever
+    def test_nor_does_one_whose_error_is_kept(self, world: World) -> None:
+        async def handler() -> None:
+            counts.append(threading.active_count())
+            raise ValueError("x")
+
+        counts: list[int] = []
+        for _ in range(20):
+            world.execute(handler)
+        assert len(world.all("job_finished")) == 20
+        assert max(counts) <= counts[0] + 3
+
 
 class TestOnError:
     def test_it_is_called_with_the_error_and_where_it_came_from(self, world: World) -> None:
