@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from asgiref.sync import async_to_sync
 from django.db import connections, reset_queries
+from django.dispatch import Signal
 from django.utils import timezone as django_timezone
 from django.utils import translation
 
@@ -262,7 +263,7 @@ class Runner:
 
     def _start(self, run: Run) -> None:
         logger.info("%s started.", run.job.key, extra=log_fields(run))
-        signals.job_started.send_robust(sender=run.job, context=run.context)
+        tell_receivers("job_started", run, context=run.context)
         raised = self._handle(run)
         self._end(run, self._outcome(run, raised), raised, "handler")
 
@@ -286,8 +287,9 @@ class Runner:
             return
         self._record(run, "condition", 0.0, None)
         logger.info("%s skipped: its condition is not met.", run.job.key, extra=log_fields(run, "condition"))
-        signals.job_skipped.send_robust(
-            sender=run.job,
+        tell_receivers(
+            "job_skipped",
+            run,
             key=run.job.key,
             scheduled_at=run.context.scheduled_at,
             reason="condition",
@@ -365,9 +367,7 @@ class Runner:
         logger.log(level, text, run.job.key, outcome, duration, exc_info=unexpected, extra=fields)
         if unexpected is not None:
             self._errors.report(unexpected, phase, run.job, run.context.scheduled_at)
-        signals.job_finished.send_robust(
-            sender=run.job, context=run.context, outcome=outcome, duration=duration, error=error
-        )
+        tell_receivers("job_finished", run, context=run.context, outcome=outcome, duration=duration, error=error)
 
 
 @contextmanager
@@ -412,6 +412,16 @@ def check_connections(in_use: Collection[str]) -> None:
         if connection.connection is not None and connection.alias not in in_use:
             connection.health_check_enabled = True  # type: ignore[attr-defined]
             connection.health_check_done = False  # type: ignore[attr-defined]
+
+
+def tell_receivers(name: str, run: Run, **details: object) -> None:
+    """Send a signal about a run; nothing that a receiver raises changes the run."""
+    signal: Signal = getattr(signals, name)
+    try:
+        signal.send_robust(sender=run.job, **details)
+    except BaseException:  # It lets SystemExit and its kin through.
+        text = "A receiver of %s exited: those after it are not told of %s."
+        logger.exception(text, name, run.job.key, extra=log_fields(run))
 
 
 def refuse_awaitable(result: object) -> None:

@@ -332,6 +332,27 @@ class TestEnd:
             world.execute(raising(ValueError("x")) if fails else lambda: None)
         assert world.outcome == ("failed" if fails else "succeeded")
 
+    @pytest.mark.parametrize("name", ["job_started", "job_finished", "job_skipped"])
+    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+    def test_nor_does_one_that_exits_and_it_is_in_the_log(
+        self, world: World, name: str, error: BaseException, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def receive(**details: Any) -> None:
+            raise error
+
+        with receiving(getattr(signals, name), receive):
+            world.execute(lambda: world.events.append(("handler",)), when=lambda: name != "job_skipped")
+        if name == "job_skipped":
+            assert world.names == ["release", "job_skipped"]
+        else:
+            assert world.names == ["job_started", "handler", "release", "job_finished"]
+            assert world.outcome == "succeeded"
+        (record,) = caplog.records
+        assert record.levelno == logging.ERROR
+        assert record.getMessage() == f"A receiver of {name} exited: those after it are not told of job-0."
+        assert record.exc_info is not None
+        assert record.exc_info[1] is error
+
     def test_a_fault_of_our_own_releases_the_lease_all_the_same(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
