@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Literal, Protocol
 
 from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.core.cache import caches
 from django.db import connections, reset_queries
 from django.dispatch import Signal
 from django.utils import timezone as django_timezone
@@ -202,7 +205,7 @@ class Runner:
     Runs handlers, decides their outcomes, and tells logs, signals and ON_ERROR.
 
     `release(held, outcome)` is called once when a handler has ended. Database connections are closed around each run,
-    and each begins with the default time zone and language.
+    and each begins with the default time zone and language. What a run sets in context variables ends with it.
     """
 
     def __init__(
@@ -221,7 +224,8 @@ class Runner:
         """Run it in this thread."""
         try:
             with django_defaults():
-                self._run(run)
+                make_caches()
+                contextvars.copy_context().run(self._run, run)  # What it sets there is no affair of the next run.
         finally:
             self._give_back(run, "failed")  # Only a fault of ours comes here with the lease still held.
 
@@ -368,6 +372,13 @@ class Runner:
         if unexpected is not None:
             self._errors.report(unexpected, phase, run.job, run.context.scheduled_at)
         tell_receivers("job_finished", run, context=run.context, outcome=outcome, duration=duration, error=error)
+
+
+def make_caches() -> None:
+    """Make this thread's clients of the caches: each lives in a context, and one first made in a run's ends with it."""
+    for alias in settings.CACHES:
+        with suppress(Exception):  # Who uses it will see.
+            caches[alias]
 
 
 @contextmanager

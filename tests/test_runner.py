@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import Group
+from django.core.cache import caches
 from django.db import connection, connections, transaction
 from django.dispatch import Signal
 from django.test import override_settings
@@ -881,6 +883,56 @@ class TestSurroundings:
             world.execute(async_handler if is_async else handler)
             assert django_timezone.get_current_timezone_name() == "Europe/Rome"
             assert translation.get_language() == "it"
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_context_variables_set_in_a_run_end_with_it(self, world: World, is_async: bool) -> None:
+        def handler() -> None:
+            seen.append(tenant.get())
+            tenant.set("acme")
+
+        async def async_handler() -> None:
+            handler()
+
+        seen: list[str] = []
+        tenant = ContextVar("tenant", default="nobody")
+        for _ in range(2):
+            world.execute(async_handler if is_async else handler)
+        assert seen == ["nobody"] * 2
+        assert tenant.get() == "nobody"
+
+    def test_those_set_in_the_condition_and_by_receivers_are_the_handlers_too(self, world: World) -> None:
+        def receive(**details: Any) -> None:
+            tenant.set(tenant.get() + " started")
+
+        seen: list[str] = []
+        tenant = ContextVar("tenant", default="nobody")
+        with receiving(signals.job_started, receive):
+            world.execute(lambda: seen.append(tenant.get()), when=lambda: bool(tenant.set("acme")))
+        assert seen == ["acme started"]
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_the_clients_of_caches_are_kept_from_run_to_run(self, world: World, is_async: bool) -> None:
+        def handler() -> None:
+            seen.append(caches["default"])
+
+        async def async_handler() -> None:
+            handler()
+
+        def work() -> None:
+            for _ in range(2):
+                world.execute(async_handler if is_async else handler)
+
+        seen: list[object] = []
+        with in_thread(work):
+            pass
+        assert len(seen) == 2
+        assert seen[0] is seen[1]
+
+    def test_a_cache_that_cannot_be_made_stops_no_run(self, world: World) -> None:
+        broken = {"BACKEND": "no.such.Cache"}
+        with override_settings(CACHES={"default": settings.CACHES["default"], "broken": broken}):
+            world.execute(lambda: None)
+        assert world.outcome == "succeeded"
 
     def test_where_translations_are_off_they_stay_off(self, world: World) -> None:
         with translation.override(None):
