@@ -65,6 +65,7 @@ class Observer:
 
     def reconnect(self) -> None:
         """Connect again, after the server was killed."""
+        self._own.close()
         self._own = self._connect("mysql" if self._engine == "mariadb" else "postgres")
 
     def create_database(self, name: str) -> None:

@@ -240,9 +240,9 @@ class PostgreSQL(DatabaseServer):
             "listen_addresses": "127.0.0.1",
             "port": self.port,
             "unix_socket_directories": "",
+            # Whatever befalls its process, not the machine, it keeps what it has said to have.
             "fsync": "off",
             "full_page_writes": "off",
-            "synchronous_commit": "off",
             "shared_buffers": "32MB",
             "max_connections": 60,
             "log_min_messages": "log",
@@ -283,7 +283,8 @@ class MariaDB(DatabaseServer):
             # What Debian sets; the programs' own default is another, which Django's documentation advises against.
             "character-set-server": "utf8mb4",
             "collation-server": "utf8mb4_general_ci",
-            "innodb-flush-log-at-trx-commit": 0,
+            # Whatever befalls its process, not the machine, it keeps what it has said to have.
+            "innodb-flush-log-at-trx-commit": 2,
             "innodb-buffer-pool-size": "64M",
         }
         command = [_found("mariadbd", "mysqld"), "--no-defaults", "--skip-name-resolve"]

@@ -1,0 +1,1 @@
+"""A project with a database that the environment names, for tests of commands as processes."""

@@ -1,0 +1,103 @@
+"""Commands as processes on a database of their own, empty at first."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.faults
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEADLINE = 120.0
+
+# In one process: what a deployment does before there are tables.
+BEFORE_MIGRATE = """
+import django
+from django.core.management import call_command
+django.setup()
+call_command("check", "--deploy", "--database", "default", "--fail-level", "ERROR")
+call_command("collectstatic", interactive=False, dry_run=True)
+call_command("makemigrations", check_changes=True, dry_run=True)
+call_command("showmigrations", "django_cronductor")
+call_command("cron", "next", "project.tick")
+"""
+
+
+@pytest.fixture
+def environment(empty_database: Callable[[str], dict[str, Any]]) -> dict[str, str]:
+    """Return the environment of processes on an empty database."""
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.databases.project.settings",
+        "PROJECT_DATABASE": json.dumps(empty_database("cronductor_project")),
+        "PYTHONWARNINGS": "error",
+    }
+
+
+def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    """Start a Python process whose output is read as one."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def outcome(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
+    """Return the exit code and the output of a Python process."""
+    with start(environment, *arguments) as process:
+        said, _ = process.communicate(timeout=DEADLINE)
+        return process.returncode, said
+
+
+def test_before_migrate_all_else_works_and_runcron_says_what_is_missing_and_after_it_runs(
+    environment: dict[str, str],
+) -> None:
+    code, said = outcome(environment, "-c", BEFORE_MIGRATE)
+    assert code == 0, said
+    assert "No changes detected" in said
+    assert "[ ] 0001_initial" in said
+    assert "project.tick" in said
+
+    for arguments in (["runcron"], ["runcron", "--once"]):
+        code, said = outcome(environment, "-m", "django", *arguments)
+        assert code == 1, said
+        assert "run migrate first" in said
+        assert "Traceback" not in said
+
+    code, said = outcome(environment, "-m", "django", "migrate", "-v", "0")
+    assert code == 0, said
+
+    with start(environment, "-u", "-m", "django", "runcron") as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        while lines[-1] and lines.count("tick\n") < 2:
+            lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, "".join(lines) + rest
+    assert lines.count("tick\n") == 2, "".join(lines)
+    assert "does not take" not in "".join(lines) + rest
+
+    count = "from django_cronductor.models import JobRun; print(JobRun.objects.filter(outcome='succeeded').count())"
+    code, said = outcome(environment, "-c", f"import django; django.setup(); {count}")
+    assert code == 0, said
+    assert int(said) >= 2
+
+
+def test_without_any_database_runcron_says_how_to_do_without_history(environment: dict[str, str]) -> None:
+    code, said = outcome({**environment, "PROJECT_DATABASE": "{}"}, "-m", "django", "runcron")
+    assert code == 1
+    assert 'CRONDUCTOR["HISTORY"] can be 0' in said
+    assert "Traceback" not in said
