@@ -14,7 +14,6 @@ from datetime import datetime, timezone
 from typing import Any, Literal, Protocol
 
 from asgiref.sync import async_to_sync
-from django.conf import settings
 from django.core.cache import caches
 from django.db import connections, reset_queries
 from django.dispatch import Signal
@@ -376,7 +375,7 @@ class Runner:
 
 def make_caches() -> None:
     """Make this thread's clients of the caches: each lives in a context, and one first made in a run's ends with it."""
-    for alias in settings.CACHES:
+    for alias in caches:
         with suppress(Exception):  # Who uses it will see.
             caches[alias]
 
