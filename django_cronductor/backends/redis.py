@@ -21,6 +21,7 @@ from typing import Any, ClassVar, TypeVar
 
 from django.core.cache import caches
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004
+from django.core.exceptions import ImproperlyConfigured
 
 from django_cronductor.backends.base import (
     INSTANCE_LIFETIME,
@@ -66,6 +67,14 @@ REFUSALS = (
 EVERY_KEY = re.compile(r"\b(OOM|READONLY|MISCONF|NOREPLICAS|MASTERDOWN)\b")
 """What a script that met it at one key would have met at any other."""
 CLUSTER = re.compile(r"\b(MOVED|CLUSTERDOWN)", re.IGNORECASE)
+
+UNREADABLE = (ValueError, TypeError, IndexError, KeyError, ImproperlyConfigured)
+"""What the makers of a pool raise at an address, or options, that they cannot read."""
+BAD_LOCATION = (
+    'CACHES[{alias!r}]["LOCATION"] (with the OPTIONS beside it) is no address of a Redis server. Write '
+    '"redis://user:password@host:6379/1", with rediss:// for TLS, or "unix:///path/of/socket?db=1", and in a password '
+    "%2F for /, %3F for ?, %23 for #, %40 for @, %3A for : and %25 for %."
+)
 
 
 @cache
@@ -291,8 +300,8 @@ class RedisBackend(LockBackend):
     @cached_property
     def _pool(self) -> Any:
         """The cache's own pool, whose arguments ours are made with; no connection is taken from it."""
-        owner: Any = caches[self.cache]
         try:
+            owner: Any = caches[self.cache]
             # Always the writer: a reader may not have heard yet that a lease was taken.
             if hasattr(owner, "client"):
                 client = owner.client.get_client(write=True)
@@ -304,6 +313,9 @@ class RedisBackend(LockBackend):
                 f"The cache {self.cache!r} gives no Redis connection pool ({error}): name a cache of Django's "
                 'RedisCache, django-redis or django-valkey on one server (or Sentinel) in CRONDUCTOR["CACHE"].'
             ) from error
+        except UNREADABLE:
+            # What the driver says may hold a part of the password.
+            raise ConfigurationError(BAD_LOCATION.format(alias=self.cache)) from None
         self._driver = _driver(client)
         exceptions = self._driver.exceptions
         self._driver_error = getattr(exceptions, "RedisError", None) or exceptions.ValkeyError
@@ -328,7 +340,11 @@ class RedisBackend(LockBackend):
         return self._client_like(pool, arguments)
 
     def _client_like(self, pool: Any, arguments: dict[str, Any]) -> Any:
-        fresh = type(pool)(connection_class=pool.connection_class, **arguments)
+        try:
+            fresh = type(pool)(connection_class=pool.connection_class, **arguments)
+            pool.connection_class(**fresh.connection_kwargs)  # Which connects to nothing.
+        except UNREADABLE:
+            raise ConfigurationError(BAD_LOCATION.format(alias=self.cache)) from None
         driver = self._driver
         return driver.Redis(connection_pool=fresh) if hasattr(driver, "Redis") else driver.Valkey(connection_pool=fresh)
 

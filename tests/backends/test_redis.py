@@ -192,6 +192,40 @@ class TestConnection:
         with pytest.raises(ConfigurationError, match=r"CRONDUCTOR\[\"CACHE\"\]"):
             backend.describe()
 
+    @pytest.mark.parametrize("extra", [{}, DJANGO_REDIS], ids=["django", "django-redis"])
+    @pytest.mark.parametrize(
+        "location",
+        [
+            "127.0.0.1:6379",
+            "",
+            "http://x",
+            "redis://h:99999/0",
+            "redis://:pa/ss@host",
+            "redis://:pa?ss@host",
+            "redis://[::1",
+            "redis://h/0?socket_timeout=pa",
+            [],
+            None,
+        ],
+    )
+    def test_an_address_that_cannot_be_read_is_a_configuration_error_that_quotes_nothing_of_it(
+        self, backend_on: Any, location: Any, extra: dict[str, Any]
+    ) -> None:
+        backend = backend_on(location, **extra)
+        for ask in (backend.time, backend.describe):
+            with pytest.raises(ConfigurationError) as caught:
+                ask()
+            assert "CACHES['locks'][\"LOCATION\"]" in str(caught.value)
+            assert "redis://user:password@host:6379/1" in str(caught.value)
+            assert "'pa'" not in everything_about(caught.value)
+        (message,) = RedisBackend.check(cache="locks", prefix="p", deploy=True)
+        assert message.id == "cronductor.E101"
+
+    def test_an_argument_that_no_connection_takes_is_a_configuration_error(self, backend_on: Any) -> None:
+        backend = backend_on("redis://127.0.0.1:1/0?nonsense=1")
+        with pytest.raises(ConfigurationError, match="LOCATION"):
+            backend.time()
+
     def test_a_client_of_another_library_is_a_configuration_error(self, backend_on: Any) -> None:
         backend = backend_on("", BACKEND="tests.backends.test_redis.StrangeCache")
         with pytest.raises(ConfigurationError, match="StrangeClient"):
