@@ -55,18 +55,21 @@ REFUSALS = (
     "WRONGPASS",
     "MOVED",
     "CROSSSLOT",
-    "no permission",
-    "can't run this command",
-    "can't access at least one of the keys",
+    "NoPermissionError",
     "AuthenticationError",
-    "without any password configured",
-    "unknown command",
-    "DB index is out of range",
+    "AuthorizationError",
+    "MovedError",
+    "ClusterCrossSlotError",
 )
-"""What a server says that will say the same again."""
+"""The codes of a server that will say the same again, and what a driver that strips them makes of them."""
+REFUSED = re.compile(
+    rf"""(?x) \b(?:{"|".join(REFUSALS)})\b
+        | (?i: \b(?: no\ permission | can't\ run\ this\ command | can't\ access\ at\ least\ one\ of\ the\ keys
+        | without\ any\ password\ configured | unknown\ command | DB\ index\ is\ out\ of\ range ) )"""
+)
 EVERY_KEY = re.compile(r"\b(OOM|READONLY|MISCONF|NOREPLICAS|MASTERDOWN)\b")
 """What a script that met it at one key would have met at any other."""
-CLUSTER = re.compile(r"\b(MOVED|CLUSTERDOWN)", re.IGNORECASE)
+CLUSTER = re.compile(r"\b(MOVED|CLUSTERDOWN|MovedError|ClusterDownError)\b")
 
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError, ImproperlyConfigured)
 """What the makers of a pool raise at an address, or options, that they cannot read."""
@@ -406,8 +409,7 @@ class RedisBackend(LockBackend):
             text = text.replace(str(password), "***")
         if CLUSTER.search(text):
             text += " (this is a node of a cluster: clusters are not supported, name a server that is not part of one)"
-        refused = any(word.lower() in text.lower() for word in REFUSALS)
-        kind = BackendRefused if refused else BackendError
+        kind = BackendRefused if REFUSED.search(text) else BackendError
         return kind(f"{self.describe()}: {text}")
 
     def _run(self, name: str, keys: list[str], arguments: list[Any], *, upkeep: bool = False) -> list[Any]:
