@@ -144,6 +144,8 @@ class Scheduler:
         self._requests: set[str] = set()
         self._refused: set[Job] = set()
         self._version: int | None = None
+        self._upkeep_failing: set[Phase] = set()
+        """As the keeper's thread has it: what it tells the loop may wait in the inbox."""
         self._connected = False
         self._stopping = False
         self._beaten = False
@@ -187,6 +189,8 @@ class Scheduler:
     def stop(self) -> None:
         """Claim no more, finish what runs, and let `run` return. A signal handler may call it."""
         self._stopping = True
+        if self._inline:  # The thread that would tell the runs is at work in one of them.
+            self._tell_to_stop()
         self._wake()
 
     def tick(self) -> float:
@@ -210,7 +214,12 @@ class Scheduler:
 
     def _serve(self, serve: Callable[[], object]) -> int:
         try:
-            serve()
+            try:
+                serve()
+            except BackendError:
+                if self._connected:
+                    self._drain()  # What has run is given back and told, as far as that is possible.
+                raise
             return self._drain()
         finally:
             self._keeper.stop()
@@ -267,8 +276,7 @@ class Scheduler:
     def _drain(self) -> int:
         """Finish what runs, flush what is to be told; return 0 if everything was finished, else 1."""
         end = self._clock.monotonic() + self._shutdown_timeout
-        for _, run in self._runs.values():
-            run.context.tell_to_stop("the process is shutting down")
+        self._tell_to_stop()
         while self._going_on() and self._clock.monotonic() < end:
             self._read_inbox(min(LONGEST_WAIT, max(0.0, end - self._clock.monotonic())))
             self._watch_runs()
@@ -293,6 +301,10 @@ class Scheduler:
             with contextlib.suppress(BackendError):
                 self.backend.retire(self.instance)
         return 1 if cut_off else 0
+
+    def _tell_to_stop(self) -> None:
+        for _, run in list(self._runs.values()):
+            run.context.tell_to_stop("the process is shutting down")
 
     def _going_on(self) -> list[Run]:
         return [run for _, run in self._runs.values() if not run.held.ended]
@@ -608,6 +620,10 @@ class Scheduler:
             if self._history is not None:
                 self._history.overdue()
             self._start(self._runs[token][1])
+        self._expire_runs()
+
+    def _expire_runs(self) -> None:
+        now = self._clock.monotonic()
         for _, run in list(self._runs.values()):
             if run.expires is not None and run.expires <= now:
                 self._runner.expire(run)
@@ -642,6 +658,7 @@ class Scheduler:
 
     def store_failed(self, phase: Phase, error: BackendError, leases: Sequence[Lease]) -> None:
         """See Listener."""
+        self._upkeep_failing.add(phase)
         self._inbox.put(partial(self._upkeep_failed, phase, error, leases))
 
     def lease_failed(self, phase: Phase, error: BackendError, lease: Lease) -> None:
@@ -650,12 +667,16 @@ class Scheduler:
 
     def store_answered(self, phase: Phase) -> None:
         """See Listener."""
-        if self._outage.is_failing(phase):
+        if phase in self._upkeep_failing:
+            self._upkeep_failing.discard(phase)
             self._inbox.put(partial(self._answered, phase))
 
     def heart_beaten(self, heartbeat: Heartbeat, sent: float, received: float) -> None:
         """See Listener."""
         self._inbox.put(partial(self._heard, heartbeat, sent, received))
+        if self._inline and self._keeper.running:
+            # The loop's thread may be at work in a handler: what would be noticed there is noticed here.
+            self._reporter.submit(partial(_with_defaults, self._expire_runs))
 
     def _lost(self, held: HeldLease, left: int | None) -> None:
         if held.lease.token not in self._runs:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from collections.abc import Iterator
 
 import pytest
 
+from django_cronductor import signals
+from django_cronductor.backends.base import Declaration, Seeds
+from django_cronductor.backends.local import LocalBackend
 from django_cronductor.exceptions import BackendError, BackendRefused
-from django_cronductor.jobs import JobRegistry
-from tests.scheduler_world import LocalStore, RedisStore, World, at
+from django_cronductor.jobs import Job, JobRegistry
+from django_cronductor.runner import RunContext
+from django_cronductor.scheduler import Scheduler
+from tests.backends.conftest import new_prefix
+from tests.scheduler_world import LocalStore, RedisStore, Replica, World, at
 
 # Runs close old connections around them, which counts as access to the database.
 pytestmark = pytest.mark.django_db
@@ -346,3 +353,58 @@ def test_run_once_declares_again_what_the_store_has_forgotten_meanwhile(world: W
     assert replica.link.count("declare") == 2
     assert len(world.runs) <= 1
     assert world.state().since is not None
+
+
+def test_run_once_gives_back_what_has_run_though_the_store_fails_after_it(world: World) -> None:
+    replicas: list[Replica] = []
+
+    def fail_from_here_on(context: RunContext) -> None:
+        replicas[0].link.broken = {"claim"}
+
+    world.job("0 13 * * *", "first", fail_from_here_on)
+    world.job("0 13 * * *", "second", fail_from_here_on)
+    world.tick(world.replica())
+    world.until(at(13))
+    replicas.append(world.replica())
+    with pytest.raises(BackendError):
+        replicas[0].run_once()
+    assert len(world.runs) == 1
+    assert [world.state(key).lease for key in ("first", "second")] == [None, None]
+
+
+def test_run_once_tells_its_handler_to_stop(world: World) -> None:
+    seen: list[bool] = []
+
+    def stop(context: RunContext) -> None:
+        replica.stop()
+        seen.append(context.stopping)
+
+    world.job("0 13 * * *", body=stop)
+    world.tick(world.replica())
+    world.until(at(13))
+    replica = world.replica()
+    assert replica.run_once() == 0
+    assert seen == [True]
+
+
+def test_run_once_keeps_to_a_timeout() -> None:
+    ended: list[str] = []
+    hung = asyncio.Event()
+
+    async def hang() -> None:
+        await hung.wait()
+
+    def note(sender: Job, outcome: str, **details: object) -> None:
+        ended.append(outcome)
+
+    registry = JobRegistry()
+    job = registry.schedule("* * * * * *", hang, key="job", timeout=0.1)
+    backend = LocalBackend(prefix=new_prefix())
+    fingerprint = job.schedule("UTC").fingerprint
+    backend.declare([Declaration("job", fingerprint, 30_000, Seeds(since=backend.time() - 5_000))])
+    signals.job_finished.connect(note)
+    try:
+        assert Scheduler(registry, backend, inline=True, timezone="UTC").run_once() == 0
+    finally:
+        signals.job_finished.disconnect(note)
+    assert ended == ["timed out"]

@@ -189,3 +189,17 @@ def test_a_clock_that_goes_back_during_a_run_makes_no_negative_duration(world: W
     (finished,) = world.heard("job_finished")
     assert finished["duration"] >= 0
     assert finished["outcome"] == "succeeded"
+
+
+def test_a_store_that_comes_back_empty_runs_nothing_again(redis_world: World) -> None:
+    world = redis_world
+    world.job("0 * * * *", ttl=30)
+    replica = world.replica()
+    world.tick()
+    world.go(at(13, 0, 30), step=30)
+    replica.link.broken = {"all"}
+    world.go(at(13, 0, 33))
+    world.flush()
+    replica.link.broken = set()
+    world.go(at(13, 1, 30))
+    assert world.ran() == [at(13)]

@@ -529,3 +529,22 @@ def test_a_start_during_an_outage_makes_up_nothing(world: World) -> None:
     replica.link.broken = set()
     world.go(at(12, 5))
     assert world.runs == []
+
+
+def test_an_outage_that_is_over_before_it_was_heard_of_ends_all_the_same(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.job("0 0 * * *")
+    replica = world.replica()
+    replica.tick()
+    replica.store_failed("release", BackendError("cut"), [])
+    replica.store_answered("release")
+    replica.tick()
+    assert not replica._outage.is_failing("release")
+    caplog.clear()
+    replica.link.broken = {"all"}
+    world.go(at(12, 1))
+    replica.link.broken = set()
+    world.go(at(12, 2))
+    assert len(texts(caplog, logging.ERROR)) == 1, "the next outage is told of"
+    assert len(texts(caplog, logging.WARNING)) == 1
