@@ -9,13 +9,15 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connection
+from django.db.models import QuerySet
 from django.test import override_settings
 from pytest_django import DjangoAssertNumQueries
 
 from django_cronductor.backends.base import Seeds
 from django_cronductor.exceptions import ConfigurationError
-from django_cronductor.history import DatabaseHistory
+from django_cronductor.history import MOST_TRACEBACKS, MOST_WAITING, DatabaseHistory
 from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.records import DeadRecord
 from tests.history_records import MINUTE, NOON, SLOT, end, finish, job, run, skip
@@ -184,6 +186,15 @@ class TestPruning:
         assert kept[-5:] == [SLOT + number * MINUTE for number in range(15, 20)]
         assert len(kept) < 8
 
+    def test_the_first_run_of_a_process_prunes_what_those_before_it_have_left(
+        self, history: DatabaseHistory, answers: list[bool]
+    ) -> None:
+        for number in range(20):
+            short_lived = DatabaseHistory(keep=5, inline=True)
+            short_lived.begun(run(number), answers.append)
+            finish(short_lived, run(number))
+        assert JobRun.objects.count() == 5
+
     def test_a_run_that_goes_on_is_never_deleted(self, history: DatabaseHistory, answers: list[bool]) -> None:
         history.begun(run(0), answers.append)
         for number in range(1, 20):
@@ -299,6 +310,147 @@ class TestFailures:
         messages = [record.getMessage() for record in caplog.records]
         assert len(messages) == 2, "one line when it begins, one when it is over"
         assert "hunter2secret" not in messages[0]
+
+    def test_runs_that_wait_may_start_once_one_was_late(self, caplog: pytest.LogCaptureFixture) -> None:
+        history = DatabaseHistory(keep=5)
+        hanging, answers = threading.Event(), list[bool]()
+        history._write = lambda batch: (hanging.wait(20), batch.clear())  # type: ignore[method-assign,assignment,func-returns-value]
+        try:
+            history.begun(run(0), answers.append)
+            while not history._writing:
+                assert history._thread is not None
+                history._thread.join(0.01)
+            history.begun(run(1), answers.append)
+            assert answers == []
+            history.overdue()
+            history.overdue()
+            assert answers == [True], "what has come meanwhile waits no longer"
+            history.begun(run(2), answers.append)
+            assert answers == [True, True], "nor does what comes now"
+        finally:
+            hanging.set()
+            end(history)
+        assert caplog.text.count("it does not answer") == 1
+        assert caplog.text.count("takes the history of runs again") == 1
+
+    def test_a_failure_that_is_over_at_the_second_try_is_no_outage(
+        self,
+        history: DatabaseHistory,
+        answers: list[bool],
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        real, failures = JobRun.objects.bulk_create, [OperationalError("deadlock detected")]
+
+        def fail_once(*args: Any, **kwargs: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(JobRun.objects, "bulk_create", fail_once)
+        history.begun(run(), answers.append)
+        assert answers == [True]
+        assert row().outcome == "running"
+        assert caplog.records == []
+
+    def test_what_a_router_raises_costs_what_it_concerns_and_no_more(
+        self,
+        history: DatabaseHistory,
+        answers: list[bool],
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("django_cronductor.history.router.db_for_write", lambda model: 1 / 0)
+            history.begun(run(0), answers.append)
+        history.begun(run(1), answers.append)
+        assert answers == [True, True], "no run is refused for it"
+        assert row().run_id == "run-1"
+        assert "could not be written and is left out" in caplog.text
+
+    def test_characters_that_a_column_cannot_hold_are_written_out(
+        self, history: DatabaseHistory, answers: list[bool], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = QuerySet.update
+
+        def update(rows: QuerySet[JobRun], **values: Any) -> int:
+            if not all(text.isascii() for text in values.values() if isinstance(text, str)):
+                raise OperationalError(1366, "Incorrect string value")
+            return real(rows, **values)
+
+        history.begun(run(), answers.append)
+        monkeypatch.setattr(QuerySet, "update", update)
+        finish(history, run(), "failed", error=ValueError("naïve 😀"))
+        assert (row().outcome, row().error_message) == ("failed", "na\\xefve \\U0001f600")
+
+    def test_what_comes_while_too_much_waits_is_left_out_and_counted(
+        self,
+        history: DatabaseHistory,
+        answers: list[bool],
+        broken: Callable[[], None],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        history.begun(run(0), answers.append)
+        history._batch.skipped = [skip(number) for number in range(1, MOST_WAITING)]
+        for number in range(3):
+            history.begun(run(number), answers.append)
+            history.skipped(skip(0))
+        assert answers == [True] * 4, "runs go on"
+        assert caplog.text.count("records behind") == 1
+        history._batch.skipped = []
+        broken()
+        assert history.flush(1.0)
+        assert "again (6 records were left out)" in caplog.text
+
+    def test_ends_that_wait_in_great_number_are_kept_without_their_tracebacks(
+        self, history: DatabaseHistory, broken: Callable[[], None]
+    ) -> None:
+        for number in range(MOST_TRACEBACKS + 2):
+            history._batch.ended[f"run-{number}"] = (run(number), {})
+        finish(history, run(-1), "failed", error=ValueError("x"))
+        [(kept, texts)] = [one for one in history._batch.ended.values() if one[0].id == "run--1"]
+        assert kept.error is None, "it would hold all that its frames hold"
+        assert texts == {"error_type": "ValueError", "error_message": "x"}
+        history._batch.clear()
+
+    def test_an_inline_history_writes_at_the_flush_what_could_not_be_written_before(
+        self, history: DatabaseHistory, answers: list[bool], broken: Callable[[], None]
+    ) -> None:
+        history.begun(run(), answers.append)
+        assert not history.flush(0.01)
+        broken()
+        assert history.flush(0.01)
+        assert row().run_id == "run-0"
+
+    def test_a_database_that_does_not_answer_at_the_start_is_said_to_fail(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        hanging = threading.Event()
+        monkeypatch.setattr("django_cronductor.history.CHECK_WAIT", 0.01)
+        monkeypatch.setattr("django_cronductor.history._missing_tables", lambda: hanging.wait(20) and [])
+        DatabaseHistory(keep=5).check()
+        hanging.set()
+        assert "does not take the history of runs, which go on all the same: it has not answered" in caplog.text
+
+    def test_one_that_fails_at_the_start_is_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, history: DatabaseHistory
+    ) -> None:
+        def fail() -> list[str]:
+            raise OperationalError("connection refused")
+
+        monkeypatch.setattr("django_cronductor.history._missing_tables", fail)
+        history.check()
+        assert "all the same: connection refused" in caplog.text
+
+    def test_a_project_without_a_database_is_told_how_to_do_without(
+        self, monkeypatch: pytest.MonkeyPatch, history: DatabaseHistory
+    ) -> None:
+        def fail() -> list[str]:
+            raise ImproperlyConfigured("There is no database.")
+
+        monkeypatch.setattr("django_cronductor.history._missing_tables", fail)
+        with pytest.raises(ConfigurationError, match=r'There is no database\. CRONDUCTOR\["HISTORY"\] can be 0'):
+            history.check()
 
     def test_seeds_of_a_database_that_hangs_are_not_waited_for(self, caplog: pytest.LogCaptureFixture) -> None:
         history = DatabaseHistory(keep=5)

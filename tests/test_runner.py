@@ -1046,6 +1046,52 @@ class TestDatabase:
         seen: list[object] = []
         self.work(check)
 
+    def test_one_that_was_cut_between_runs_is_replaced_at_the_first_query_and_not_looked_at_before(
+        self, world: World
+    ) -> None:
+        def look() -> bool:
+            seen.append("looked at")
+            return False
+
+        def handler() -> None:
+            seen.append("started")
+            Group.objects.count()
+            seen.append(connection.connection)
+
+        def check() -> None:
+            connection.settings_dict["CONN_MAX_AGE"] = None
+            try:
+                world.execute(handler)
+                connection.is_usable = look  # type: ignore[method-assign]
+                world.execute(handler)
+                world.execute(lambda: None)
+            finally:
+                connection.settings_dict["CONN_MAX_AGE"] = 0
+
+        seen: list[object] = []
+        self.work(check)
+        assert [what for what in seen if isinstance(what, str)] == ["started", "started", "looked at"]
+        assert seen[1] is not seen[4]
+
+    def test_one_that_has_failed_is_closed_without_being_asked_anything(self, world: World) -> None:
+        def look() -> bool:
+            raise AssertionError("this may take as long as the database hangs")
+
+        def handler() -> None:
+            Group.objects.count()
+            connection.errors_occurred = True
+            connection.is_usable = look  # type: ignore[method-assign]
+
+        def check() -> None:
+            connection.settings_dict["CONN_MAX_AGE"] = None
+            try:
+                world.execute(handler)
+                assert connection.connection is None
+            finally:
+                connection.settings_dict["CONN_MAX_AGE"] = 0
+
+        self.work(check)
+
     def test_a_connection_left_without_autocommit_is_not_passed_on(self, world: World) -> None:
         def handler() -> None:
             seen.append(transaction.get_autocommit())

@@ -43,6 +43,10 @@ class Hanging(DatabaseHistory):
     def __init__(self) -> None:
         super().__init__(keep=50, inline=True)
         self.waiting: list[tuple[RunRecord, Callable[[bool], object]]] = []
+        self.late = 0
+
+    def overdue(self) -> None:
+        self.late += 1
 
     def begun(self, run: RunRecord, answer: Callable[[bool], object]) -> None:
         self.waiting.append((run, answer))
@@ -198,6 +202,7 @@ def test_a_database_that_hangs_delays_a_start_by_a_second_and_loses_no_run(world
     assert world.ran() == [], "it waits for its row"
     world.go(at(12, 1, 1.1), step=0.1)
     assert world.ran() == [at(12, 1)]
+    assert history.late == 1, "the history is told"
     assert rows("scheduled_at", "slot", "outcome") == [(at(12, 1), None, "succeeded")], "its end is written by itself"
 
 
@@ -212,6 +217,28 @@ def test_an_answer_that_comes_after_the_start_changes_nothing(world: World) -> N
     world.tick()
     assert world.ran() == [at(12, 1)]
     assert world.outcomes() == ["succeeded"]
+
+
+def test_one_pass_and_no_more_waits_for_rows_and_tells_no_run_to_stop(world: World) -> None:
+    history = Hanging()
+    stopping: list[bool] = []
+    world.job("* * * * *", body=lambda context: stopping.append(context.stopping))
+    first = world.replica(history=history)
+    world.tick()
+    world.until(at(12, 1, 10))
+    replica = restarted(world, first, history=history)
+    # The answer comes while it waits for it.
+    read = replica._read_inbox
+
+    def answer_then_read(wait: float) -> None:
+        while wait and history.waiting:
+            history.waiting.pop()[1](True)
+        read(wait)
+
+    replica._read_inbox = answer_then_read  # type: ignore[method-assign]
+    assert replica.run_once() == 0
+    assert world.ran() == [at(12, 1)]
+    assert stopping == [False]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from django.db import connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_cronductor.testing import ManualClock
 from django_cronductor.workers import RECENT, WorkerPool
@@ -237,3 +239,21 @@ def test_without_any_thread_a_call_is_refused_and_not_counted(
     assert pool.room == 2
     pool.submit(lambda: None)
     assert pool.wait_idle(PATIENCE)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_thread_that_ends_leaves_no_database_connection(make_pool: Callable[..., WorkerPool]) -> None:
+    opened: list[BaseDatabaseWrapper] = []
+    threads: list[threading.Thread] = []
+
+    def query() -> None:
+        connection.ensure_connection()
+        opened.append(connections["default"])
+        threads.append(threading.current_thread())
+
+    pool = make_pool(1)
+    pool.submit(query)
+    pool.close()
+    assert pool.wait_idle(PATIENCE)
+    threads[0].join(PATIENCE)
+    assert opened[0].connection is None

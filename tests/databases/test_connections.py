@@ -1,4 +1,4 @@
-"""Connections to a database server: how many there are, what they are left as, and that one that was cut is replaced."""
+"""Connections to a database server: how many there are, how they are left, and that one that was cut is replaced."""
 
 from __future__ import annotations
 
