@@ -241,7 +241,11 @@ class Verdict:
             if entry.occurrence is not None and entry.details["trigger"] != "recover":
                 accounts.setdefault(entry.occurrence, []).append(entry.at)
         for instant, moments in accounts.items():
-            if len(moments) > 1 and instant in reported and not self._lost_data(min(moments), max(moments)):
+            if len(moments) < 2 or instant not in reported:
+                continue
+            if self._lost_data(min(moments), max(moments)):
+                self._excused("reported although it ran, or twice: " + DATA_LOST, key, max(moments))
+            else:
                 self._violated(f"{instant} was reported although it ran, or twice", key, max(moments))
         # A win that was lost, or cut off, before its handler began is told as a run.
         for entry in self._events(key, "abandoned", "finished"):
