@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -196,7 +196,7 @@ class RedisBackend(LockBackend):
         """Read jobs, changing nothing."""
         reply = self._batch("states", [self._job(key) for key in keys], [()] * len(keys), dict)
         answers = [
-            one if isinstance(one, BackendError) else _state(key, one)
+            one if isinstance(one, BackendError) else self._read(partial(_state, key, one))
             for key, one in zip(keys, reply.answers, strict=True)
         ]
         return Reply(reply.now, answers)
@@ -211,7 +211,7 @@ class RedisBackend(LockBackend):
 
     def force_release(self, key: str) -> DeadRun | None:
         """Take the lease away and raise the fence."""
-        return _dead_run(self._one("force_release", [self._job(key)], []))
+        return self._one("force_release", [self._job(key)], [], _dead_run)
 
     def forget(self, key: str) -> None:
         """Delete the job's hash and its request."""
@@ -219,12 +219,12 @@ class RedisBackend(LockBackend):
 
     def request_run(self, key: str) -> bool:
         """Ask the replicas to run the job now."""
-        return bool(self._one("request_run", [self._job(key), self._requests], [key]))
+        return self._one("request_run", [self._job(key), self._requests], [key], bool)
 
     def take_request(self, key: str, token: str, ttl: int, holder: str) -> ClaimResult:
         """Take a request and the lease in one step."""
         arguments = [token, ttl, 3 * renewal_period(ttl), holder, REQUEST_LIFETIME, key]
-        return _claim_result(self._one("take_request", [self._job(key), self._requests], arguments))
+        return self._one("take_request", [self._job(key), self._requests], arguments, _claim_result)
 
     def heartbeat(self, instance: str) -> Heartbeat:
         """Say that the instance lives."""
@@ -439,10 +439,10 @@ class RedisBackend(LockBackend):
     def _source(self, name: str) -> str:
         return script_source(name)
 
-    def _one(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
-        answer = json.loads(self._run(name, keys, arguments)[1][0])
-        if isinstance(answer, dict) and "error" in answer:
-            raise self._failure(answer["error"], self._pool)
+    def _one(self, name: str, keys: list[str], arguments: list[Any], parse: Callable[[Any], T]) -> T:
+        answer = self._parse(self._run(name, keys, arguments)[1][0], parse)
+        if isinstance(answer, BackendError):
+            raise answer
         return answer
 
     def _batch(
@@ -470,13 +470,26 @@ class RedisBackend(LockBackend):
         return Reply(now, answers)
 
     def _parse(self, text: str, parse: Callable[[Any], T]) -> T | BackendError:
-        answer = json.loads(text)
-        if isinstance(answer, dict) and "error" in answer:
-            failure = self._failure(answer["error"], self._pool)
-            if isinstance(failure, BackendRefused) or EVERY_KEY.search(answer["error"]):
-                raise failure
+        def read() -> T | BackendError:
+            answer = json.loads(text)
+            return self._said(answer["error"]) if isinstance(answer, dict) and "error" in answer else parse(answer)
+
+        return self._read(read)
+
+    def _read(self, read: Callable[[], T]) -> T | BackendError:
+        """Return what was read; an error of this key alone if what the store has of it makes no sense."""
+        try:
+            return read()
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            failure = self._failure(f"what is stored cannot be read ({type(error).__name__}: {error})", self._pool)
+            failure.__cause__ = error
             return failure
-        return parse(answer)
+
+    def _said(self, text: str) -> BackendError:
+        failure = self._failure(text, self._pool)
+        if isinstance(failure, BackendRefused) or EVERY_KEY.search(text):
+            raise failure
+        return failure
 
     def _mixed(self, leases: Sequence[Lease], jobs: Callable[[], Reply[T]], locks: Callable[[], Reply[T]]) -> Reply[T]:
         """Ask about the jobs' leases and the plain locks, each if there are any, and put the answers in order."""

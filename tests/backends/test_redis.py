@@ -19,7 +19,7 @@ from django.conf import settings
 from django.core.cache import caches
 from django.test import override_settings
 
-from django_cronductor.backends.base import Claim, ClaimResult, Declaration, Lease, Release
+from django_cronductor.backends.base import Claim, ClaimResult, Declaration, JobState, Lease, Release
 from django_cronductor.backends.redis import REFUSALS, RedisBackend
 from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError
 from tests.backends.test_conformance import DJANGO_REDIS
@@ -228,6 +228,7 @@ class TestConnection:
             assert "'pa'" not in everything_about(caught.value)
         (message,) = RedisBackend.check(cache="locks", prefix="p", deploy=True)
         assert message.id == "cronductor.E101"
+        del caches["locks"]  # Some versions of django-redis cannot even close such a cache.
 
     def test_an_argument_that_no_connection_takes_is_a_configuration_error(self, backend_on: Any) -> None:
         backend = backend_on("redis://127.0.0.1:1/0?nonsense=1")
@@ -530,6 +531,73 @@ class TestFailures:
 def connections(client: redis.Redis) -> set[str]:
     """Return the numbers of all connections to the server but this one."""
     return {one["id"] for one in client.client_list()} - {str(client.client_id())}
+
+
+class TestUnreadable:
+    """What was written into a job's hash by hand, and makes no sense."""
+
+    DAMAGE: ClassVar[list[tuple[str, str]]] = [
+        ("run", "abc"),
+        ("attempt", "x"),
+        ("last", "garbage"),
+        ("last", '{"run": 1}'),
+        ("last", "[1]"),
+        ("occurrence", "x"),
+    ]
+
+    @pytest.fixture
+    def backend(self, backend_on: Any, redis_url: str) -> RedisBackend:
+        """Return a backend with two jobs that are leased."""
+        backend: RedisBackend = backend_on(redis_url)
+        backend.declare([Declaration(key, "v1", TTL) for key in ("bad", "good")])
+        self.first = backend.time() - 1000
+        for key in ("bad", "good"):
+            assert claim(backend, self.first, key).verdict == "won"
+        return backend
+
+    @pytest.mark.parametrize(("field", "value"), DAMAGE[:2])
+    def test_a_dead_run_that_cannot_be_read_fails_the_claim_of_its_job_alone(
+        self, backend: RedisBackend, field: str, value: str
+    ) -> None:
+        for key in ("bad", "good"):
+            backend._claims.hset(backend._job(key), "expires", 1)
+        backend._claims.hset(backend._job("bad"), field, value)
+        now = backend.time()
+        bad, good = backend.claim([Claim(key, now, f"{key}-{now}", TTL, TTL) for key in ("bad", "good")], "b").answers
+        assert isinstance(good, ClaimResult)
+        assert good.dead is not None
+        assert good.dead.run == self.first
+        assert isinstance(bad, BackendError)
+        assert not isinstance(bad, BackendRefused)
+        assert isinstance(bad.__cause__, ValueError)
+        # A later question hears the truth of the store again.
+        assert claim(backend, now, "bad").verdict == "taken"
+
+    @pytest.mark.parametrize(("field", "value"), [one for one in DAMAGE if one[0] != "attempt"])
+    def test_a_state_that_cannot_be_read_fails_alone(self, backend: RedisBackend, field: str, value: str) -> None:
+        backend._claims.hset(backend._job("bad"), field, value)
+        bad, good = backend.states(["bad", "good"]).answers
+        assert isinstance(bad, BackendError)
+        assert isinstance(good, JobState)
+
+    @pytest.mark.parametrize(("field", "value"), DAMAGE[:2])
+    def test_a_single_question_about_a_dead_run_that_cannot_be_read_raises(
+        self, backend: RedisBackend, field: str, value: str
+    ) -> None:
+        backend._claims.hset(backend._job("bad"), mapping={field: value, "expires": 1})
+        assert backend.request_run("bad")
+        with pytest.raises(BackendError, match="cannot be read"):
+            backend.take_request("bad", "t", TTL, "b")
+        backend._claims.hset(backend._job("bad"), field, value)
+        with pytest.raises(BackendError, match="cannot be read"):
+            backend.force_release("bad")
+
+    def test_a_reply_that_is_no_json_fails_its_key_alone(self, backend: RedisBackend, monkeypatch: Any) -> None:
+        monkeypatch.setattr(backend, "_run", lambda *_, **__: [1, ["{", '{"ok": true}']])
+        leases = [Lease(key, "t", 1, TTL, "a", self.first) for key in ("bad", "good")]
+        bad, good = backend.renew(leases).answers
+        assert isinstance(bad, BackendError)
+        assert getattr(good, "ok", False)
 
 
 class TestRefusals:
