@@ -535,3 +535,37 @@ def test_reload_ends_on_ctrl_c(project: Project) -> None:
     process.send_all(signal.SIGINT)  # A terminal sends it to the reloader and its child.
     assert process.code() in (0, 130, -signal.SIGINT)
     assert "KeyboardInterrupt" not in process.text
+
+
+# The exit that waits for nobody.
+
+
+@pytest.mark.parametrize("trouble", ["a lock that is held", "an error"])
+def test_an_exit_at_once_is_held_by_no_handler_of_the_log(trouble: str) -> None:
+    script = f"""
+import logging, sys, threading
+import django
+django.setup()
+from django_cronductor.management.commands.runcron import _exit_at_once
+
+class Handler(logging.Handler):
+    def flush(self):
+        raise RuntimeError("reentrant call")
+
+def hold():
+    handler.acquire()
+    held.set()
+    threading.Event().wait()
+
+handler, held = Handler(), threading.Event()
+sys.stdout.write("put away")
+if {trouble!r} != "an error":
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait()
+_exit_at_once(3)
+"""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
+    assert (result.returncode, result.stderr) == (3, "")
+    assert result.stdout == "put away"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import logging
 import os
@@ -28,6 +29,8 @@ from django_cronductor.jobs import registry
 from django_cronductor.scheduler import Scheduler
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+FLUSH_WAIT = 1.0
+"""Seconds that an exit at once waits for what was printed and logged to be written."""
 
 
 class Command(BaseCommand):
@@ -55,13 +58,13 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program: threads that still work at the end must not hold its exit."""
-        try:
-            with self._stopping_on_signals():
+        with self._stopping_on_signals():
+            try:
                 super().run_from_argv(argv)
-        except SystemExit as end:
-            if end.code:
-                _exit_at_once(end.code if isinstance(end.code, int) else 1)
-            raise
+            except SystemExit as end:
+                if end.code:
+                    _exit_at_once(end.code if isinstance(end.code, int) else 1)
+                raise
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until a signal, or once."""
@@ -188,8 +191,22 @@ def _show_logs_somewhere() -> None:
 
 def _exit_at_once(code: int) -> None:
     """End the process although threads of jobs, and of asgiref's, may still work."""
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
+    # In a thread, as a handler's lock may be held, or the reader of a pipe have stalled. Not one of `threading`, whose
+    # own lock the signal that brought us here may have interrupted.
+    flushed = _thread.allocate_lock()
+    flushed.acquire()
+    with contextlib.suppress(RuntimeError):  # No thread can be had: then nothing is flushed.
+        _thread.start_new_thread(_flush, (flushed,))
+    flushed.acquire(timeout=FLUSH_WAIT)
     os._exit(code)
+
+
+def _flush(done: _thread.LockType) -> None:
+    """Flush what was printed and logged, as far as that can be done."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    with contextlib.suppress(Exception):
+        logging.shutdown()
+    with contextlib.suppress(Exception):
+        sys.stderr.flush()
+    done.release()
