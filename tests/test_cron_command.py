@@ -52,6 +52,16 @@ class TestNext:
             "  Mon 2026-01-05 10:15:00 +0545  2026-01-05 04:30:00 UTC",
         ]
 
+    @pytest.mark.parametrize("expression", ["H H * * *", "0 h(1-5) * * *"])
+    def test_an_expression_that_is_hashed_by_a_jobs_key_needs_one(self, expression: str) -> None:
+        with pytest.raises(CommandError, match=r"^H depends on a job's key: name a job\.$"):
+            upcoming("--expression", expression)
+
+    @pytest.mark.parametrize("expression", ["H 61 * * *", "R * * * *"])
+    def test_other_faults_of_such_an_expression_are_named_first(self, expression: str) -> None:
+        with pytest.raises(CommandError, match=r"^The schedule .* cannot be used: "):
+            upcoming("--expression", expression)
+
     def test_a_time_that_does_not_exist_is_marked(self) -> None:
         [line] = upcoming("shop.nightly", "--from", "2026-03-28T12:00+01:00", "-n", "1")[1:]
         assert line.endswith("2026-03-29 01:00:00 UTC  02:30 does not exist this day: runs at 03:00")

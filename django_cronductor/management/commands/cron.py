@@ -60,7 +60,7 @@ class Command(BaseCommand):
         if expression is not None:
             if key is not None:
                 raise CommandError("Give a job or --expression, not both.")
-            self._print_schedule("", Schedule(expression, timezone or default, "expression"), count, start)
+            self._print_schedule("", _of_expression(expression, timezone or default), count, start)
         elif timezone is not None:
             raise CommandError("--timezone goes with --expression: a job has its own zone.")
         elif key is not None:
@@ -85,6 +85,16 @@ class Command(BaseCommand):
         streams = [_of_job(job.key, job.schedule(default), start) for job in jobs]
         for instant, key, schedule in islice(heapq.merge(*streams, key=lambda item: item[:2]), count):
             self.stdout.write(f"{_line(schedule, instant)}  {key}")
+
+
+def _of_expression(expression: str, timezone: str) -> Schedule:
+    schedule = Schedule(expression, timezone, "any key")
+    try:
+        # What needs no key is read the same without one.
+        Schedule(expression, timezone)
+    except ConfigurationError as error:
+        raise CommandError("H depends on a job's key: name a job.") from error
+    return schedule
 
 
 def _of_job(key: str, schedule: Schedule, start: datetime | None) -> Iterator[tuple[datetime, str, Schedule]]:
