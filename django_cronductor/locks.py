@@ -39,6 +39,7 @@ from django_cronductor.exceptions import (
 from django_cronductor.handlers import check_handler, is_async_handler, is_wrapped_in_itself
 from django_cronductor.keys import check_key
 from django_cronductor.leases import HeldLease, LeaseKeeper, Phase
+from django_cronductor.runner import refuse_awaitable
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +174,9 @@ def run_exclusive(key: str, func: Callable[[], T], *, ttl: Duration | None = Non
     if held is None:
         return ExclusiveResult(False)
     with held:
-        return ExclusiveResult(True, func())
+        value = func()
+        refuse_awaitable(value, "The function of run_exclusive", "wrap it in async_to_sync")
+        return ExclusiveResult(True, value)
 
 
 class _Holder:

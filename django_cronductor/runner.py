@@ -434,15 +434,15 @@ def tell_receivers(name: str, run: Run, **details: object) -> None:
         logger.exception(text, name, run.job.key, extra=log_fields(run))
 
 
-def refuse_awaitable(result: object) -> None:
-    """Raise TypeError for what nobody would await: the work of the handler was not done."""
+def refuse_awaitable(
+    result: object, what: str = "The handler", advice: str = "declare an async function instead"
+) -> None:
+    """Raise TypeError for what nobody would await: the work of the function was not done."""
     if not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):
         result.close()
-    raise TypeError(
-        f"The handler is not async but returned {type(result).__name__}: declare an async function instead."
-    )
+    raise TypeError(f"{what} is not async but returned {type(result).__name__}: {advice}.")
 
 
 def now_of(clock: Clock) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -359,6 +361,19 @@ class TestRunExclusive:
         with pytest.raises(ConfigurationError, match="must not be async"):
             run_exclusive("a", work)
         assert redis_client.keys(f"*{shared}*") == []
+
+    def test_what_returns_a_coroutine_all_the_same_has_failed_and_the_lock_is_free_again(self, backend: str) -> None:
+        async def work() -> None:
+            calls.append(1)
+
+        calls: list[int] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(TypeError, match="not async but returned coroutine: wrap it in async_to_sync"):
+                run_exclusive("a", lambda: work())
+            gc.collect()
+        with lock("a"):
+            assert calls == []
 
 
 class TestFencingTokens:
