@@ -142,11 +142,6 @@ class LeaseKeeper:
             self._releases.pop(held.lease.token, None)
             self._held.pop(held.lease.token, None)
 
-    @property
-    def pending(self) -> int:
-        """Return how many releases are not answered yet."""
-        return len(self._releases)
-
     def start(self) -> None:
         """Keep the leases in a thread of its own until `stop`."""
         self._stopped = False
