@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 
 LONGEST_SHOWN = 100
-_PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s]*(@)")
+_WORD = re.compile(r"\S+")
+_USER_IN_URL = re.compile(r"://[^/:]*:")
+
+
+def without_url_passwords(text: str, hidden: str) -> str:
+    """Return a text with the passwords in its URLs replaced, also those with a slash, which belongs in no URL."""
+    return _WORD.sub(lambda word: _without_password(word[0], hidden), text) if "://" in text else text
+
+
+def _without_password(word: str, hidden: str) -> str:
+    user, end = _USER_IN_URL.search(word), word.rfind("@")
+    return f"{word[: user.end()]}{hidden}{word[end:]}" if user and user.end() <= end else word
 
 
 def shown(value: object) -> str:
@@ -14,7 +25,7 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001 - What is wrong with the value is to be said, not what is wrong with its repr.
         text = f"an object of {type(value).__name__}"
-    text = _PASSWORD_IN_URL.sub(r"\1***\2", text)
+    text = without_url_passwords(text, "***")
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 

@@ -11,17 +11,26 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from django_cronductor.exceptions import without_url_passwords
+
 LONGEST_MESSAGE = 1_000
 LONGEST_TRACEBACK = 20_000
 MOST_MASKED = 200_000
 """Characters that are searched for secrets: of a text of many megabytes the rest is cut off before."""
 HIDDEN = "********"
 
-_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s]*(@)")
-_NAMED = re.compile(
-    r"""(?ix) ( (?: passw(?:or)?d | secret | token | api_?key | signature | authorization ) [\w-]{0,40}
-        ["']? \s{0,9} [=:] \s{0,9} (?: (?: bearer | basic ) \s{1,9} )? ["']? ) [^\s"'&,;)}\]]+"""
+_IS = r"""\\{0,3}["']? \s{0,9} [=:]{1,2}>? \s{0,9}"""
+_SECRET = re.compile(
+    # A header has a value of several words, so all of its line.
+    rf"""(?ix) (?P<name> (?P<header> (?: authorization | cookie ) {_IS} )
+        | (?: passw(?:or)?d | passphrase | pwd | secret | token | (?: api | private | access )[_-]?key
+            | session[_-]?(?: id | key ) | signature | authorization ) [\w-]{{0,40}} {_IS}
+            (?: (?: bearer | basic | digest | token ) \s{{1,9}} )? )
+    (?: (?P<open> [bruf]{{0,2}} (?P<quote> "{{3}} | '{{3}} | ["'] ) ) (?: \\. | (?! (?P=quote) ) [^\\\n] )+
+        | (?P<escaped> \\{{1,3}} (?P<inner> ["'] ) ) (?: (?! \\{{0,3}} (?P=inner) ) [^\n] )+
+        | (?(header) [^\s"'\\] [^\n]* | [^\s"'&,;)}}\]\\]+ ) )"""
 )
+_REPLACED = rf"\g<name>\g<open>\g<escaped>{HIDDEN}"
 
 
 def mask(text: object) -> str:
@@ -29,7 +38,7 @@ def mask(text: object) -> str:
     masked = str(text)
     for secret in _secrets_of_settings():
         masked = masked.replace(secret, HIDDEN)
-    return _NAMED.sub(rf"\1{HIDDEN}", _IN_URL.sub(rf"\1{HIDDEN}\2", masked))
+    return _SECRET.sub(_REPLACED, without_url_passwords(masked, HIDDEN))
 
 
 def describe(error: BaseException) -> dict[str, str]:

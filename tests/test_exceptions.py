@@ -17,6 +17,7 @@ from django_cronductor.exceptions import (
     LeaseLost,
     NotAcquired,
     Stopping,
+    shown,
 )
 
 ALL = [BackendError, BackendRefused, ConfigurationError, JobNotFound, LeaseLost, NotAcquired, Stopping]
@@ -46,6 +47,17 @@ def test_errors_are_also_what_python_calls_such_errors() -> None:
 
 def test_a_refusal_is_a_failure_of_the_store() -> None:
     assert issubclass(BackendRefused, BackendError)
+
+
+@pytest.mark.parametrize("password", ["pa55word", "pa/ss", "p@/ss", "12/34", ""])
+def test_a_value_is_shown_without_the_password_in_its_url(password: str) -> None:
+    assert shown(f"redis://ada:{password}@host/1") == "'redis://ada:***@host/1'"
+    assert shown([f"redis://:{password}@host"]) == "['redis://:***@host']"
+
+
+def test_a_value_without_a_password_is_shown_as_it_is() -> None:
+    for value in ("redis://ada@host:6379/1", "redis://host:6379/1", "at 12:30 for ada@example.com"):
+        assert shown(value) == repr(value)
 
 
 @pytest.mark.parametrize("error", [NotAcquired, LeaseLost, Stopping])

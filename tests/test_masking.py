@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -47,11 +48,68 @@ def nested(depth: int) -> None:
         ("{'password': 'pa55word!', 'user': 'ada'}", "pa55word!"),
         ("Authorization: Bearer eyJhbGciOi", "eyJhbGciOi"),
         ("client_secret = xyzzy-xyzzy", "xyzzy-xyzzy"),
+        ("postgres://ada:p@ss/word@db/shop", "ss/word"),
+        ("postgres://ada:12/34@db/shop", "12/34"),
+        ("smtp://ada@example.com:hunter2@mail", "hunter2"),
+        ("Authorization: Token abcdef", "abcdef"),
+        ("Proxy-Authorization: Custom abcdef", "abcdef"),
+        ("{'HTTP_AUTHORIZATION': 'Token abcdef'}", "abcdef"),
+        ("authorization_code=abcdef", "abcdef"),
+        ("X-Api-Key: abcdef", "abcdef"),
+        ("pwd=abcdef", "abcdef"),
+        ("passphrase: abcdef", "abcdef"),
+        ("private_key=abcdef", "abcdef"),
+        ("AWS_SECRET_ACCESS_KEY=abc/def+gh", "def"),
+        ("Cookie: sessionid=abcdef", "abcdef"),
+        ("Set-Cookie: theme=dark; sid=abcdef", "abcdef"),
+        ("sessionid=abcdef", "abcdef"),
+        ("password => abcdef", "abcdef"),
+        ("password = b'abcdef'", "abcdef"),
+        ('token = """abcdef"""', "abcdef"),
+        ("password=\n  abcdef", "abcdef"),
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(text: str, secret: str) -> None:
     assert secret not in mask(text)
     assert HIDDEN in mask(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("password='correct horse battery', user='ada'", f"password='{HIDDEN}', user='ada'"),
+        ('{"password": "a,b;c)d", "user": "ada"}', f'{{"password": "{HIDDEN}", "user": "ada"}}'),
+        (r"password='it\'s a secret' for ada", f"password='{HIDDEN}' for ada"),
+        (r'"{\"password\": \"it is mine\", \"user\": 1}"', rf'"{{\"password\": \"{HIDDEN}\", \"user\": 1}}"'),
+        ("password='never closed\nnext line", f"password='{HIDDEN}\nnext line"),
+        ("Cookie: a=b; c=d\nHost: example.com", f"Cookie: {HIDDEN}\nHost: example.com"),
+        ("redis://:pa/ss@host/1 refused ada@example.com", f"redis://:{HIDDEN}@host/1 refused ada@example.com"),
+    ],
+)
+def test_a_secret_of_several_words_is_hidden_whole_and_what_follows_is_not(text: str, masked: str) -> None:
+    assert mask(text) == masked
+
+
+@pytest.mark.parametrize("text", ["password=''", '{"password": "", "user": 1}', "token: ", "http://ada@example.com/"])
+def test_where_there_is_no_secret_none_is_feigned(text: str) -> None:
+    assert mask(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("://", "://:", "://a:", "@://:", "://a:b@", "a", "@", "\\", " ", "\n"),
+        *("password", "password=", "password='", "password=\\'", "password=\\", "password: ", "token token=token"),
+        *("authorization", "authorization:", "authorization: ", "cookie:\n", "secret-", "='\\", 'password="""'),
+        *("passwordpassword         :         ", "api", "session_", "token:token ", "password=\\\\\\"),
+    ],
+)
+def test_a_long_text_is_masked_in_time_that_grows_with_its_length(piece: str) -> None:
+    text = (piece * 100_000)[:100_000]
+    begun = time.process_time()
+    mask(text)
+    mask(text[:-1] + "'")
+    assert time.process_time() - begun < 1
 
 
 @override_settings(SECRET_KEY="the-key-of-this-site")
