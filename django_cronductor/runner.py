@@ -20,7 +20,7 @@ from django.dispatch import Signal
 from django.utils import timezone as django_timezone
 from django.utils import translation
 
-from django_cronductor import signals
+from django_cronductor import leases, signals
 from django_cronductor.clock import Clock
 from django_cronductor.exceptions import LeaseLost, Stopping
 from django_cronductor.leases import HeldLease
@@ -29,7 +29,8 @@ from django_cronductor.records import History, RunRecord
 logger = logging.getLogger(__name__)
 
 Trigger = Literal["schedule", "catch-up", "recover", "manual"]
-Phase = Literal["acquire", "when", "handler", "renew", "release", "heartbeat"]
+ErrorPhase = Literal["acquire", "when", "handler", "renew", "release"]
+Phase = ErrorPhase | leases.Phase
 Outcome = Literal["succeeded", "failed", "timed out", "lost", "interrupted", "condition"]
 
 
@@ -115,7 +116,7 @@ class RunContext:
 class ErrorContext:
     """Where an error that `ON_ERROR` is called with came from."""
 
-    phase: Phase
+    phase: ErrorPhase
     key: str
     expression: str
     scheduled_at: datetime | None
@@ -188,8 +189,8 @@ class ErrorReports:
         self._on_error = on_error
 
     def report(self, error: BaseException, phase: Phase, job: RunnableJob, scheduled_at: datetime | None) -> None:
-        """Report an error of one job in one phase."""
-        if self._on_error is None:
+        """Report an error of one job in one phase; a heartbeat is of none."""
+        if self._on_error is None or phase == "heartbeat":
             return
         try:
             self._on_error(error, ErrorContext(phase, job.key, job.expression, scheduled_at))
@@ -270,7 +271,7 @@ class Runner:
         raised = self._handle(run)
         self._end(run, self._outcome(run, raised), raised, "handler")
 
-    def _end(self, run: Run, outcome: Outcome, error: BaseException | None, phase: Phase) -> None:
+    def _end(self, run: Run, outcome: Outcome, error: BaseException | None, phase: ErrorPhase) -> None:
         # The lease goes first: who listens for the end may be slow, and the next occurrence is not to wait for them.
         self._give_back(run, outcome)
         self._finish(run, outcome, error, phase)
@@ -356,7 +357,7 @@ class Runner:
             return "interrupted"
         return "succeeded" if error is None else "failed"
 
-    def _finish(self, run: Run, outcome: Outcome, error: BaseException | None, phase: Phase = "handler") -> None:
+    def _finish(self, run: Run, outcome: Outcome, error: BaseException | None, phase: ErrorPhase = "handler") -> None:
         duration = max(0.0, self._clock.monotonic() - run.started) if run.started is not None else 0.0
         fields = log_fields(run, outcome, duration)
         if not run.report_once():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -817,6 +817,16 @@ class TestOnError:
         job = world.run(lambda: None).job
         ErrorReports(lambda *details: told.append(details)).report(error, phase, job, None)
         assert told == [(error, ErrorContext(phase, "job-0", "0 12 * * *", None))]
+
+    def test_the_phases_are_these_and_no_others(self) -> None:
+        phases = {"acquire", "when", "handler", "renew", "release"}
+        assert set(get_args(get_type_hints(ErrorContext)["phase"])) == phases
+
+    def test_a_heartbeat_is_of_no_job_and_not_reported(self, world: World) -> None:
+        told: list[object] = []
+        job = world.run(lambda: None).job
+        ErrorReports(lambda *details: told.append(details)).report(ValueError("x"), "heartbeat", job, None)
+        assert told == []
 
 
 class TestLog:
