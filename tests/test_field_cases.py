@@ -177,3 +177,24 @@ def test_a_thousand_runs_of_twenty_jobs_open_no_more_connections_than_the_first(
         assert len(redis_client.client_list()) <= before
     finally:
         world.close()
+
+
+@pytest.mark.django_db
+def test_a_store_that_comes_back_empty_from_an_outage_makes_nothing_run_or_be_reported_again() -> None:
+    world = World(RedisStore())
+    try:
+        world.job("* * * * *", grace=3600)
+        replicas = [world.replica(), world.replica()]
+        world.tick()
+        world.go(at(12, 2, 10))
+        for replica in replicas:
+            replica.link.broken = {"all"}
+        world.go(at(12, 2, 15))
+        world.flush()
+        for replica in replicas:
+            replica.link.broken = set()
+        world.go(at(12, 3, 30))
+        assert world.ran() == [at(12, 1), at(12, 2), at(12, 3)]
+        assert world.missed() == []
+    finally:
+        world.close()
