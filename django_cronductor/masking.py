@@ -28,7 +28,7 @@ _SECRET = re.compile(
             (?: (?: bearer | basic | digest | token ) \s{{1,9}} )? )
     (?: (?P<open> [bruf]{{0,2}} (?P<quote> "{{3}} | '{{3}} | ["'] ) ) (?: \\. | (?! (?P=quote) ) [^\\\n] )+
         | (?P<escaped> \\{{1,3}} (?P<inner> ["'] ) ) (?: (?! \\{{0,3}} (?P=inner) ) [^\n] )+
-        | (?(header) [^\s"'\\] [^\n]* | [^\s"'&,;)}}\]\\]+ ) )"""
+        | (?! \\{{0,3}} ["'] ) (?(header) \S [^\n]* | [^\s"'&,;)}}\]]+ ) )"""
 )
 _REPLACED = rf"\g<name>\g<open>\g<escaped>{HIDDEN}"
 

@@ -20,7 +20,8 @@ LAYERS = [
     # What knows nothing of the rest of the package.
     {"exceptions", "signals", "clock", "fields", "testing.clock"},
     # What is made of these alone.
-    {"durations", "keys", "handlers", "schedules", "masking", "models", "migrations", "backends.base", "store", "workers"},
+    {"durations", "keys", "handlers", "schedules", "masking", "models", "migrations"}
+    | {"backends.base", "store", "workers"},
     # Declarations; stores; what is done with a lease.
     {"jobs", "records", "conf", "backends.redis", "backends.local", "leases"},
     # One run; what is next; which store.

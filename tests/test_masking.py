@@ -64,6 +64,7 @@ def nested(depth: int) -> None:
         ("Set-Cookie: theme=dark; sid=abcdef", "abcdef"),
         ("sessionid=abcdef", "abcdef"),
         ("password => abcdef", "abcdef"),
+        (r"password=ab\cdef", "cdef"),
         ("password = b'abcdef'", "abcdef"),
         ('token = """abcdef"""', "abcdef"),
         ("password=\n  abcdef", "abcdef"),
@@ -90,7 +91,10 @@ def test_a_secret_of_several_words_is_hidden_whole_and_what_follows_is_not(text:
     assert mask(text) == masked
 
 
-@pytest.mark.parametrize("text", ["password=''", '{"password": "", "user": 1}', "token: ", "http://ada@example.com/"])
+@pytest.mark.parametrize(
+    "text",
+    ["password=''", r'"{\"password\": \"\"}"', '{"password": "", "user": 1}', "token: ", "http://ada@example.com/"],
+)
 def test_where_there_is_no_secret_none_is_feigned(text: str) -> None:
     assert mask(text) == text
 
