@@ -253,7 +253,7 @@ class RedisBackend(LockBackend):
         if not policy.startswith("allkeys"):
             return []
         text = f"{self.describe()} evicts keys when its memory is full (maxmemory-policy {policy}): locks can vanish."
-        hint = "Set maxmemory-policy to noeviction, or to one of volatile-*: what is kept of a job has no expiry."
+        hint = "Set maxmemory-policy to noeviction. One of volatile-* keeps the jobs, but may evict a lock()'s key."
         return [Warning(text, hint=hint, id="cronductor.W101")]
 
     def eviction_policy(self) -> str:

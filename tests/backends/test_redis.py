@@ -739,7 +739,12 @@ class TestCheck:
             (message,) = RedisBackend.check(cache="locks", prefix="p", deploy=True)
         assert message.id == "cronductor.W101"
         assert "allkeys-lru" in message.msg
-        assert "noeviction" in str(message.hint)
+        assert str(message.hint).startswith("Set maxmemory-policy to noeviction. ")
+
+    def test_of_keys_those_of_plain_locks_alone_have_an_expiry(self, backend_on: Any, server: RedisServer) -> None:
+        use_every_key(backend_on(server.url, "cron"))
+        with admin(server) as client:
+            assert [key for key in client.keys("*") if client.ttl(key) != -1] == ["{cron}:lock:report"]
 
     def test_w101_is_silent_where_we_may_not_ask(self, backend_on: Any, server: RedisServer) -> None:
         with admin(server) as client:
