@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DataError, Error, IntegrityError, connections, reset_queries, router, transaction
-from django.db.models import F, Max, Model, QuerySet
+from django.db.models import F, Max, Model, Q, QuerySet
 from django.utils import timezone as django_timezone
 
 from django_cronductor.backends.base import Seeds
@@ -73,7 +73,10 @@ class _Batch:
         self.__dict__.update(vars(_Batch()))
 
     def let_start(self) -> None:
-        """Let runs start without their rows, which are written all the same when the database takes them."""
+        """Let nobody wait: runs start without their rows, which are written when the database takes them."""
+        asked, self.questions = self.questions, []
+        for wanted, tell in asked:
+            tell([Seeds()] * len(wanted))
         waiting, self.begun = self.begun, [(run, _nobody) for run, _ in self.begun]
         for _, answer in waiting:
             answer(True)
@@ -146,11 +149,18 @@ class DatabaseHistory:
         """Return what is known of each job; nothing, where the database does not tell within `timeout` seconds."""
         answer: SimpleQueue[list[Seeds]] = SimpleQueue()
         wanted = list(zip(keys, fingerprints, strict=True))
-        self._add(lambda batch: batch.questions.append((wanted, answer.put)))
+
+        def ask(batch: _Batch) -> None:
+            batch.questions.append((wanted, answer.put))
+            if self._failing:
+                batch.let_start()
+
+        self._add(ask)
         try:
             return answer.get(timeout=0 if self._inline else timeout)
         except Empty:
             logger.warning("The database did not tell within %g s what it knows of the jobs.", timeout)
+            self._failed("it does not answer")
             return [Seeds()] * len(wanted)
 
     def declared(self, jobs: Iterable[JobRecord]) -> None:
@@ -158,6 +168,11 @@ class DatabaseHistory:
         found = {job.key: job for job in jobs}
         self._jobs |= found
         self._add(lambda batch: batch.jobs.update(found))
+
+    def dropped(self, keys: Iterable[str]) -> None:
+        """Note jobs that this replica has no longer."""
+        for key in keys:
+            self._jobs.pop(key, None)
 
     def begun(self, run: RunRecord, answer: Answer) -> None:
         """Note a run that is about to start, and answer whether it may: at once, while the database fails."""
@@ -376,14 +391,19 @@ class DatabaseHistory:
 
     def _prune(self, key: str) -> None:
         """Delete some of what is over of a job's oldest rows, never one of a run that goes on."""
-        finished = _for_writing().filter(job_key=key).exclude(outcome=JobRun.Outcome.RUNNING).order_by("-id")
-        for rows in (finished.exclude(attempt=SKIPPED), finished.filter(attempt=SKIPPED)):
-            over = list(rows.values_list("pk", flat=True)[self._keep : self._keep + ROWS_PER_QUERY])
+        del self._over[key]  # First: whatever comes of it, the next rows of the job bring it here again.
+        rows = _for_writing().filter(job_key=key)
+        newest = rows.filter(slot__isnull=False).order_by("-slot").values_list("pk", flat=True).first()
+        finished = rows.exclude(outcome=JobRun.Outcome.RUNNING).order_by("-id")
+        not_run = Q(attempt=SKIPPED) | Q(outcome=JobRun.Outcome.CONDITION)
+        for some in (finished.exclude(not_run), finished.filter(not_run)):
+            over = list(some.values_list("pk", flat=True)[self._keep : self._keep + ROWS_PER_QUERY])
+            # The newest slot stays: it is what a store that lost its data is seeded with.
             if over:
-                _for_writing().filter(pk__in=over).delete()
+                _for_writing().filter(pk__in=[pk for pk in over if pk != newest]).delete()
             if len(over) == ROWS_PER_QUERY:
-                return  # There may be more; the starts that have come meanwhile go first.
-        del self._over[key]
+                self._over[key] = None  # There may be more; the starts that have come meanwhile go first.
+                return
 
     def _note_seen(self) -> None:
         """Have the jobs of this replica written as seen, once in a while."""
@@ -391,7 +411,7 @@ class DatabaseHistory:
         if now - self._seen_at >= SEEN_EVERY:
             self._seen_at = now
             with self._changed:
-                self._batch.jobs = self._jobs | self._batch.jobs
+                self._batch.jobs = dict(self._jobs) | self._batch.jobs
 
     def _failed(self, reason: object) -> None:
         with self._changed:

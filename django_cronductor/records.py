@@ -76,6 +76,9 @@ class History(Protocol):
     def declared(self, jobs: Iterable[JobRecord]) -> None:
         """Note the jobs that this replica has declared."""
 
+    def dropped(self, keys: Iterable[str]) -> None:
+        """Note jobs that this replica has no longer."""
+
     def begun(self, run: RunRecord, answer: Callable[[bool], object]) -> None:
         """Note a run that is about to start; `answer(False)` if another run has its slot, `answer(True)` otherwise."""
 

@@ -367,7 +367,10 @@ class Scheduler:
             return
         starting, self._version = self._version is None, self.registry.version
         wanted = [job for job in self.registry if self._is_wanted(job) and (starting or self._fits(job))]
+        before = set(self._agenda.entries)
         self._undeclared += self._agenda.follow(wanted)
+        if self._history is not None:
+            self._history.dropped(before - self._agenda.entries.keys())
         shortest = min((entry.ttl for entry in self._agenda.entries.values()), default=self._default_ttl)
         self.backend.timeout = min(self.backend.timeout, shortest / 3000)
 

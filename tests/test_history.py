@@ -12,6 +12,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connection
 from django.db.models import QuerySet
+from django.db.models.signals import pre_delete
 from django.test import override_settings
 from pytest_django import DjangoAssertNumQueries
 
@@ -477,3 +478,59 @@ def test_a_thread_of_its_own_writes_without_anybody_waiting(answers: list[bool])
         assert JobRun.objects.filter(outcome="succeeded").count() == 3
     finally:
         end(history)
+
+
+def test_unmet_conditions_push_out_no_runs(history: DatabaseHistory, answers: list[bool]) -> None:
+    history.begun(run(0), answers.append)
+    finish(history, run(0))
+    for number in range(1, 20):
+        history.begun(run(number), answers.append)
+        finish(history, run(number), "condition")
+    assert JobRun.objects.filter(outcome="succeeded").count() == 1
+    assert JobRun.objects.filter(outcome="condition").count() < 9
+
+
+def test_manual_runs_do_not_push_out_the_newest_slot(history: DatabaseHistory, answers: list[bool]) -> None:
+    history.begun(run(0), answers.append)
+    finish(history, run(0))
+    for number in range(1, 30):
+        manual = run(number, slot=None, trigger="manual")
+        history.begun(manual, answers.append)
+        finish(history, manual)
+    assert history.seeds(["shop.sync"], ["print"], 1.0)[0].occurrence == SLOT
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_receiver_that_fails_when_rows_are_deleted_is_not_asked_for_ever(
+    history: DatabaseHistory, answers: list[bool], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(**kwargs: Any) -> None:
+        raise LookupError("no such index")
+
+    pre_delete.connect(fail)
+    try:
+        for number in range(12):
+            history.begun(run(number), answers.append)
+            finish(history, run(number))
+    finally:
+        pre_delete.disconnect(fail)
+    assert 0 < caplog.text.count("could not be written") < 12
+    assert JobRun.objects.filter(outcome="succeeded").count() == 12
+
+
+def test_a_job_that_is_gone_is_seen_no_more(history: DatabaseHistory) -> None:
+    history.declared([job("shop.kept"), job("shop.gone")])
+    history.dropped(["shop.gone"])
+    assert list(history._jobs) == ["shop.kept"]
+
+
+def test_nobody_waits_again_for_a_database_that_did_not_answer() -> None:
+    history = DatabaseHistory(keep=5)
+    hanging = threading.Event()
+    history._write = lambda batch: hanging.wait(20)  # type: ignore[method-assign,assignment]
+    try:
+        history.seeds(["shop.sync"], ["print"], 0.01)
+        assert history.seeds(["shop.sync"], ["print"], 20.0) == [Seeds()]
+    finally:
+        hanging.set()
+        history.close()
