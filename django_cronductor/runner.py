@@ -266,7 +266,7 @@ class Runner:
             self._skip(run)
 
     def _start(self, run: Run) -> None:
-        logger.info("%s started.", run.job.key, extra=log_fields(run))
+        logger.info("%s started.", name_of(run), extra=log_fields(run))
         tell_receivers("job_started", run, context=run.context)
         raised = self._handle(run)
         self._end(run, self._outcome(run, raised), raised, "handler")
@@ -290,7 +290,7 @@ class Runner:
         if not run.report_once():
             return
         self._record(run, "condition", 0.0, None)
-        logger.info("%s skipped: its condition is not met.", run.job.key, extra=log_fields(run, "condition"))
+        logger.info("%s skipped: its condition is not met.", name_of(run), extra=log_fields(run, "condition"))
         tell_receivers(
             "job_skipped",
             run,
@@ -361,14 +361,14 @@ class Runner:
         duration = max(0.0, self._clock.monotonic() - run.started) if run.started is not None else 0.0
         fields = log_fields(run, outcome, duration)
         if not run.report_once():
-            logger.warning("%s has ended at last, %.3f s after its start.", run.job.key, duration, extra=fields)
+            logger.warning("%s has ended at last, %.3f s after its start.", name_of(run), duration, extra=fields)
             return
         self._record(run, outcome, duration, error)
         asked_for = outcome != "failed" and isinstance(error, (LeaseLost, Stopping, asyncio.CancelledError))
         unexpected = None if asked_for else error
         level = {"succeeded": logging.INFO, "failed": logging.ERROR}.get(outcome, logging.WARNING)
         text = "%s %s after %.3f s."
-        logger.log(level, text, run.job.key, outcome, duration, exc_info=unexpected, extra=fields)
+        logger.log(level, text, name_of(run), outcome, duration, exc_info=unexpected, extra=fields)
         if unexpected is not None:
             self._errors.report(unexpected, phase, run.job, run.context.scheduled_at)
         tell_receivers("job_finished", run, context=run.context, outcome=outcome, duration=duration, error=error)
@@ -449,6 +449,12 @@ def refuse_awaitable(
 def now_of(clock: Clock) -> datetime:
     """Return a clock's wall time as an aware datetime in UTC."""
     return datetime.fromtimestamp(clock.time(), timezone.utc)
+
+
+def name_of(run: Run) -> str:
+    """Name a run in the text of a log record."""
+    instant = run.context.scheduled_at
+    return f"{run.job.key} (manual)" if instant is None else f"{run.job.key} for {instant}"
 
 
 def log_fields(run: Run, outcome: Outcome | None = None, duration: float | None = None) -> dict[str, object]:

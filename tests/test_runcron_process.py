@@ -245,8 +245,9 @@ def test_it_says_what_it_found_runs_jobs_and_ends_with_0_on_sigterm(project: Pro
 def test_its_log_is_shown_where_the_project_says_nothing_of_logging(project: Project) -> None:
     project.declare(TICKING)
     process = project.start()
-    process.wait_for("INFO shop.tick started.")
-    process.wait_for("INFO shop.tick succeeded after")
+    for end in (r"started\.", "succeeded after"):
+        shown = re.compile(r"INFO shop\.tick for \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00 " + end)
+        process.wait_until(lambda shown=shown: any(map(shown.search, process.lines)))  # type: ignore[misc]
     assert process.stop() == 0
 
 
@@ -263,9 +264,9 @@ LOGGING = {
 """
     )
     process = project.start()
-    process.wait_for("OURS shop.tick started.")
+    process.wait_until(lambda: any(re.match(r"OURS shop\.tick for .* started\.$", line) for line in process.lines))
     assert process.stop() == 0
-    assert all(line.startswith("OURS ") for line in process.lines if "shop.tick started." in line)
+    assert all(line.startswith("OURS ") for line in process.lines if "shop.tick for " in line)
 
 
 def test_no_jobs_is_a_warning_and_it_waits(project: Project) -> None:
@@ -451,7 +452,7 @@ def test_a_run_that_does_not_finish_in_time_is_cut_off_with_1_and_its_lease_is_l
     process.wait_for("working")
     assert process.stop() == 1
     assert "Some jobs were still running when SHUTDOWN_TIMEOUT was over." in process.text
-    assert re.search(r"WARNING shop\.stubborn interrupted after", process.text)
+    assert re.search(r"WARNING shop\.stubborn for .* interrupted after", process.text)
     assert redis_client.hget(f"{{{project.prefix}}}:job:shop.stubborn", "token")
 
 

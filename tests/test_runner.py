@@ -395,7 +395,7 @@ class TestCutOff:
         assert world.outcome == "interrupted"
         ((_, finished),) = world.all("job_finished")
         assert (finished["duration"], finished["error"]) == (2.0, None)
-        assert caplog.messages[-1] == "job-0 has ended at last, 5.000 s after its start."
+        assert caplog.messages[-1] == "job-0 for 2026-01-05 12:00:00+00:00 has ended at last, 5.000 s after its start."
 
     def test_a_run_whose_lease_was_lost_while_it_waited_is_not_started(self, world: World) -> None:
         asked: list[bool] = []
@@ -443,8 +443,8 @@ class TestTimeout:
         assert world.outcome == "timed out"
         assert run.expires is None
         assert [(record.levelno, record.getMessage()) for record in caplog.records[-2:]] == [
-            (logging.WARNING, "job-0 timed out after 5.000 s."),
-            (logging.WARNING, "job-0 has ended at last, 15.000 s after its start."),
+            (logging.WARNING, "job-0 for 2026-01-05 12:00:00+00:00 timed out after 5.000 s."),
+            (logging.WARNING, "job-0 for 2026-01-05 12:00:00+00:00 has ended at last, 15.000 s after its start."),
         ]
 
     @nobody_waits_for_ever
@@ -844,22 +844,57 @@ class TestLog:
 
     def test_start_and_end_are_logged_with_all_fields(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
         assert self.records(world, caplog, lambda: world.clock.advance(1.5)) == [
-            ("INFO", "job-0 started.", "job-0", START, None, "me", 42, None, 0.25),
-            ("INFO", "job-0 succeeded after 1.500 s.", "job-0", START, "succeeded", "me", 42, 1.5, 0.25),
+            ("INFO", "job-0 for 2026-01-05 12:00:00+00:00 started.", "job-0", START, None, "me", 42, None, 0.25),
+            (
+                "INFO",
+                "job-0 for 2026-01-05 12:00:00+00:00 succeeded after 1.500 s.",
+                "job-0",
+                START,
+                "succeeded",
+                "me",
+                42,
+                1.5,
+                0.25,
+            ),
+        ]
+
+    def test_a_manual_run_is_logged_as_such(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
+        run = world.run(lambda: None)
+        run.context.scheduled_at = None
+        with caplog.at_level(logging.INFO, "django_cronductor"):
+            world.runner.execute(run)
+        assert caplog.messages == ["job-0 (manual) started.", "job-0 (manual) succeeded after 0.000 s."]
+
+    def test_a_run_whose_condition_is_not_met_is_named_in_full(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        records = self.records(world, caplog, lambda: None, when=lambda: False)
+        assert [text for _, text, *_ in records] == [
+            "job-0 for 2026-01-05 12:00:00+00:00 skipped: its condition is not met."
         ]
 
     def test_a_failure_is_an_error_with_its_traceback(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
         records = self.records(world, caplog, raising(ValueError("x")))
-        assert records[-1] == ("ERROR", "job-0 failed after 0.000 s.", "job-0", START, "failed", "me", 42, 0.0, 0.25)
+        assert records[-1] == (
+            "ERROR",
+            "job-0 for 2026-01-05 12:00:00+00:00 failed after 0.000 s.",
+            "job-0",
+            START,
+            "failed",
+            "me",
+            42,
+            0.0,
+            0.25,
+        )
         assert "ValueError: x" in caplog.text
 
     def test_a_lost_run_is_a_warning(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
         records = self.records(world, caplog, lambda: world.clock.advance(TTL))
-        assert records[-1][:2] == ("WARNING", "job-0 lost after 30.000 s.")
+        assert records[-1][:2] == ("WARNING", "job-0 for 2026-01-05 12:00:00+00:00 lost after 30.000 s.")
 
     def test_a_run_that_left_when_asked_has_no_traceback(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
         records = self.records(world, caplog, raising(Stopping("x")))
-        assert records[-1][:2] == ("WARNING", "job-0 interrupted after 0.000 s.")
+        assert records[-1][:2] == ("WARNING", "job-0 for 2026-01-05 12:00:00+00:00 interrupted after 0.000 s.")
         assert caplog.records[-1].exc_info is None
 
     def test_every_logger_is_under_that_of_the_package(self, world: World, caplog: pytest.LogCaptureFixture) -> None:

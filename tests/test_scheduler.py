@@ -235,7 +235,7 @@ def test_the_lateness_and_the_instant_are_in_the_log(world: World, caplog: pytes
     world.tick()
     world.until(at(12, 1, 1.5))
     world.tick()
-    started = next(record for record in caplog.records if record.getMessage() == "job started.")
+    started = next(record for record in caplog.records if record.getMessage() == f"job for {at(12, 1)} started.")
     assert started.lateness == pytest.approx(1.5)
     assert (started.job, started.scheduled_at, started.instance) == ("job", at(12, 1), "here")
     assert started.fencing_token == world.runs[0].fencing_token
