@@ -175,7 +175,8 @@ def run_exclusive(key: str, func: Callable[[], T], *, ttl: Duration | None = Non
         return ExclusiveResult(False)
     with held:
         value = func()
-        refuse_awaitable(value, "The function of run_exclusive", "wrap it in async_to_sync")
+        text = "The function of run_exclusive is not async but returned {}: wrap it in async_to_sync."
+        refuse_awaitable(value, text)
         return ExclusiveResult(True, value)
 
 

@@ -436,14 +436,14 @@ def tell_receivers(name: str, run: Run, **details: object) -> None:
 
 
 def refuse_awaitable(
-    result: object, what: str = "The handler", advice: str = "declare an async function instead"
+    result: object, text: str = "The handler is not async but returned {}: declare an async function instead."
 ) -> None:
     """Raise TypeError for what nobody would await: the work of the function was not done."""
     if not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):
         result.close()
-    raise TypeError(f"{what} is not async but returned {type(result).__name__}: {advice}.")
+    raise TypeError(text.format(type(result).__name__))
 
 
 def now_of(clock: Clock) -> datetime:
