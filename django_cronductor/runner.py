@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from asgiref.sync import async_to_sync
@@ -32,6 +33,15 @@ Trigger = Literal["schedule", "catch-up", "recover", "manual"]
 ErrorPhase = Literal["acquire", "when", "handler", "renew", "release"]
 Phase = ErrorPhase | leases.Phase
 Outcome = Literal["succeeded", "failed", "timed out", "lost", "interrupted", "condition"]
+
+
+Tell = Callable[[Callable[[], object]], object]
+"""Calls what it is given, here or elsewhere, now or soon."""
+
+
+def call_now(call: Callable[[], object]) -> None:
+    """Call it here and now."""
+    call()
 
 
 class RunnableJob(Protocol):
@@ -235,14 +245,14 @@ class Runner:
         run.context.tell_to_stop("its timeout has passed")
         run.cancel()
 
-    def report_timeout(self, run: Run) -> None:
-        """Report a run as timed out, though its handler may live on."""
-        self._finish(run, "timed out", None)
+    def report_timeout(self, run: Run, tell: Tell = call_now) -> None:
+        """Report a run as timed out, though its handler may live on; receivers hear of it through `tell`."""
+        self._finish(run, "timed out", None, tell=tell)
 
-    def interrupt(self, run: Run) -> None:
-        """Report a run as cut off by the end of the process."""
+    def interrupt(self, run: Run, tell: Tell = call_now) -> None:
+        """Report a run as cut off by the end of the process; receivers hear of it through `tell`."""
         run.interrupted = True
-        self._finish(run, "interrupted", None)
+        self._finish(run, "interrupted", None, tell=tell)
 
     def _run(self, run: Run) -> None:
         if run.interrupted:  # Cut off while it waited for a worker.
@@ -357,7 +367,14 @@ class Runner:
             return "interrupted"
         return "succeeded" if error is None else "failed"
 
-    def _finish(self, run: Run, outcome: Outcome, error: BaseException | None, phase: ErrorPhase = "handler") -> None:
+    def _finish(
+        self,
+        run: Run,
+        outcome: Outcome,
+        error: BaseException | None,
+        phase: ErrorPhase = "handler",
+        tell: Tell = call_now,
+    ) -> None:
         duration = max(0.0, self._clock.monotonic() - run.started) if run.started is not None else 0.0
         fields = log_fields(run, outcome, duration)
         if not run.report_once():
@@ -371,7 +388,8 @@ class Runner:
         logger.log(level, text, name_of(run), outcome, duration, exc_info=unexpected, extra=fields)
         if unexpected is not None:
             self._errors.report(unexpected, phase, run.job, run.context.scheduled_at)
-        tell_receivers("job_finished", run, context=run.context, outcome=outcome, duration=duration, error=error)
+        details = {"context": run.context, "outcome": outcome, "duration": duration, "error": error}
+        tell(partial(tell_receivers, "job_finished", run, **details))
 
 
 def make_caches() -> None:

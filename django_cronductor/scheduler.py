@@ -285,7 +285,7 @@ class Scheduler:
         cut_off = self._going_on()
         for run in cut_off:
             run.interrupted = True  # At once: one that still waits for a worker is not to start now.
-            self._tell(partial(self._runner.interrupt, run))
+            self._runner.interrupt(run, self._tell)
             self._keeper.withdraw(run.held)  # Its thread may still work: the lease is left to lapse.
         end = self._clock.monotonic() + LAST_WORDS
         # Until the loop has heard the answers: what was held is told here.
@@ -630,7 +630,7 @@ class Scheduler:
         for _, run in list(self._runs.values()):
             if run.expires is not None and run.expires <= now:
                 self._runner.expire(run)
-                self._tell(partial(self._runner.report_timeout, run))
+                self._runner.report_timeout(run, self._tell)
 
     def _notice_full(self) -> None:
         """Warn once when jobs wait for a worker, and name those who have them."""

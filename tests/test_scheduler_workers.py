@@ -310,3 +310,21 @@ def test_a_warning_names_no_more_jobs_than_one_can_read(world: World, caplog: py
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage().endswith("job-18, job-19, ....")
     end_runs(world, replica)
+
+
+def test_a_timeout_is_written_down_though_a_receiver_hangs(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    hung = threading.Event()
+
+    def hang(**details: object) -> None:
+        hung.wait(20)
+
+    world.slow_job("0 1 12 * * *", timeout=5)
+    replica = world.replica(inline=False)
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, replica, 1)
+    replica._tell(hang)
+    world.go(at(12, 1, 6))
+    assert any("timed out" in record.getMessage() for record in caplog.records)
+    hung.set()
+    end_runs(world, replica)
