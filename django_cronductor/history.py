@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import uuid
@@ -20,11 +19,12 @@ from django.utils import timezone as django_timezone
 
 from django_cronductor.backends.base import Seeds
 from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.logs import get_logger
 from django_cronductor.masking import describe, mask, storable
 from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.records import DeadRecord, JobRecord, RunRecord, SkipRecord
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 T = TypeVar("T")
 Texts = dict[str, str]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +18,9 @@ from django_cronductor.backends.base import (
 )
 from django_cronductor.clock import Clock
 from django_cronductor.exceptions import BackendError
+from django_cronductor.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -39,9 +38,10 @@ from django_cronductor.exceptions import (
 from django_cronductor.handlers import check_handler, is_async_handler, is_wrapped_in_itself
 from django_cronductor.keys import check_key
 from django_cronductor.leases import HeldLease, LeaseKeeper, Phase
+from django_cronductor.logs import get_logger
 from django_cronductor.runner import refuse_awaitable
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import partial
@@ -13,11 +12,12 @@ from django.dispatch import Signal
 from django_cronductor import signals
 from django_cronductor.backends.base import MANUAL, ClaimResult, DeadRun
 from django_cronductor.jobs import Job
+from django_cronductor.logs import get_logger
 from django_cronductor.records import DeadRecord, History, SkipRecord
 from django_cronductor.runner import RunContext
 from django_cronductor.schedules import Schedule
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MOST_COUNTED = 1000
 """Occurrences counted in one report; it is shown as "1000+" then."""

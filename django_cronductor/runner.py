@@ -25,9 +25,10 @@ from django_cronductor import leases, signals
 from django_cronductor.clock import Clock
 from django_cronductor.exceptions import LeaseLost, Stopping
 from django_cronductor.leases import HeldLease
+from django_cronductor.logs import get_logger
 from django_cronductor.records import History, RunRecord
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 Trigger = Literal["schedule", "catch-up", "recover", "manual"]
 ErrorPhase = Literal["acquire", "when", "handler", "renew", "release"]

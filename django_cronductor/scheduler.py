@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import logging
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
@@ -32,6 +31,7 @@ from django_cronductor.clock import Clock, SystemClock
 from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, LeaseLost, shown
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper
+from django_cronductor.logs import get_logger
 from django_cronductor.records import History, JobRecord, RunRecord
 from django_cronductor.reports import Reports, count_occurrences, to_datetime
 from django_cronductor.runner import (
@@ -47,7 +47,7 @@ from django_cronductor.runner import (
 from django_cronductor.store import Outage, StoreClock
 from django_cronductor.workers import WorkerPool
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 CLAIMS_PER_CALL = 250
 LONGEST_WAIT = 1.0
@@ -114,6 +114,7 @@ class Scheduler:
         self.registry = registry
         self.backend = backend
         self.instance = instance or new_instance()
+        self._mine = {"instance": self.instance}
         self._only = frozenset(registry.get(key).key for key in only)
         self._exclude = frozenset(registry.get(key).key for key in exclude)
         self._default_ttl = default_ttl_ms
@@ -296,7 +297,7 @@ class Scheduler:
         self._read_inbox(0.0)
         self._reporter.wait_idle(LAST_WORDS)
         if self._history is not None and not self._history.flush(LAST_WORDS):
-            logger.error("The end has come before all of the history was written.")
+            logger.error("The end has come before all of the history was written.", extra=self._mine)
         if self._connected:
             with contextlib.suppress(BackendError):
                 self.backend.retire(self.instance)
@@ -720,9 +721,8 @@ class Scheduler:
         self._learn(heartbeat.now, sent, received)
         self._requests |= heartbeat.requests
         if self._beaten and not heartbeat.known:
-            logger.warning(
-                "The lock store has lost its data, or has not heard of us for long: all jobs are declared again."
-            )
+            text = "The lock store has lost its data, or has not heard of us for long: all jobs are declared again."
+            logger.warning(text, extra=self._mine)
             self._undeclared = list(self._agenda.entries.values())
         self._beaten = True
 
@@ -730,12 +730,16 @@ class Scheduler:
         self._called_at = received
         moved = self._store.learn(now, sent, received)
         if moved < -1.0:
-            logger.warning("The lock store's clock went back by %.1f s: jobs rest until it has caught up.", -moved)
+            logger.warning(
+                "The lock store's clock went back by %.1f s: jobs rest until it has caught up.",
+                -moved,
+                extra=self._mine,
+            )
         ahead = self._store.ahead()
         if abs(ahead) > 1.0 and not self._ahead_told:
             self._ahead_told = True
             text = "This machine's clock is %.1f s %s the lock store's, by which the jobs run."
-            logger.warning(text, abs(ahead), "ahead of" if ahead > 0 else "behind")
+            logger.warning(text, abs(ahead), "ahead of" if ahead > 0 else "behind", extra=self._mine)
 
     # Failures of the store.
 
@@ -778,7 +782,7 @@ class Scheduler:
 
     def _failed(self, phase: str, error: BackendError) -> None:
         if self._outage.failed(phase):
-            logger.error("The lock store failed, and nothing starts until it is back: %s", error)
+            logger.error("The lock store failed, and nothing starts until it is back: %s", error, extra=self._mine)
 
     def _answered(self, phase: str) -> None:
         if phase in ("acquire", "connect"):
@@ -787,7 +791,7 @@ class Scheduler:
             self._up_since = self._store.now()  # Also where another phase fails yet: what was due before is made up.
         lasted = self._outage.answered(phase)
         if lasted is not None:
-            logger.warning("The lock store is back after %.1f s.", lasted)
+            logger.warning("The lock store is back after %.1f s.", lasted, extra=self._mine)
             self._up_since = self._store.now()
             self._agenda.start_over()
 

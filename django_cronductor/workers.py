@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -11,8 +10,9 @@ from queue import SimpleQueue
 from django.db import connections
 
 from django_cronductor.clock import Clock
+from django_cronductor.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 RECENT = 0.02
 """Seconds for which a finished call counts as recent."""

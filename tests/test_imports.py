@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent
 
 LAYERS = [
     # What knows nothing of the rest of the package.
-    {"exceptions", "signals", "clock", "fields", "testing.clock"},
+    {"exceptions", "signals", "clock", "fields", "logs", "testing.clock"},
     # What is made of these alone.
     {"durations", "keys", "handlers", "schedules", "masking", "models", "migrations"}
     | {"backends.base", "store", "workers"},
@@ -124,7 +124,7 @@ def test_the_loop_knows_neither_settings_nor_models_nor_who_puts_it_together(nam
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("backends.")])
 def test_backends_know_nothing_of_jobs(name: str) -> None:
-    assert own_imports(name) <= {"backends.base", "exceptions"}
+    assert own_imports(name) <= {"backends.base", "exceptions", "logs"}
 
 
 def test_the_contract_of_backends_knows_no_backend_and_no_cache() -> None:
@@ -141,7 +141,7 @@ def test_declaring_jobs_knows_nothing_of_running_them() -> None:
 
 def test_runs_and_leases_know_nothing_of_schedules_and_registries() -> None:
     assert own_imports("runner") & {"jobs", "schedules", "scheduler"} == set()
-    assert own_imports("leases") <= {"backends.base", "clock", "exceptions"}
+    assert own_imports("leases") <= {"backends.base", "clock", "exceptions", "logs"}
 
 
 def test_schedules_alone_import_croniter() -> None:

@@ -7,7 +7,6 @@ process is gone, so is everybody who held a lease in it.
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -34,8 +33,9 @@ from django_cronductor.backends.base import (
     RenewResult,
     Reply,
 )
+from django_cronductor.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 T = TypeVar("T")
 Q = TypeVar("Q")
 
