@@ -137,6 +137,7 @@ def _wrapped(func: object) -> Handler | None:
 
 
 def is_async_handler(func: object) -> bool:
+    """Tell whether calling it gives something to await, also behind partials, wrappers and callable objects."""
     if iscoroutinefunction(func):
         return True
     if isinstance(func, functools.partial):
@@ -147,6 +148,7 @@ def is_async_handler(func: object) -> bool:
 
 
 def kind_of(func: object) -> str:
+    """Say in a word or two what kind of callable it is, for messages."""
     if isinstance(func, functools.partial):
         return "a partial"
     if isinstance(func, MethodType):
@@ -155,6 +157,7 @@ def kind_of(func: object) -> str:
 
 
 def qualname_of(func: object) -> str:
+    """Return its name within its module, or its class's."""
     try:
         return str(func.__qualname__)  # type: ignore[attr-defined]
     except Exception:  # noqa: BLE001 - An object may do anything when it is asked for an attribute.
@@ -162,5 +165,6 @@ def qualname_of(func: object) -> str:
 
 
 def app_label_of(module: str | None) -> str | None:
+    """Return the label of the app that a module belongs to; None if it belongs to none."""
     config = apps.get_containing_app_config(module) if isinstance(module, str) else None
     return config.label if config else None
