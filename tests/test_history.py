@@ -431,6 +431,9 @@ class TestFailures:
         monkeypatch.setattr("django_cronductor.history._missing_tables", lambda: hanging.wait(20) and [])
         DatabaseHistory(keep=5).check()
         hanging.set()
+        for thread in threading.enumerate():
+            if thread.name == "cronductor-history":
+                thread.join(20)
         assert "does not take the history of runs, which go on all the same: it has not answered" in caplog.text
 
     def test_one_that_fails_at_the_start_is_waited_for(
@@ -527,10 +530,10 @@ def test_a_job_that_is_gone_is_seen_no_more(history: DatabaseHistory) -> None:
 def test_nobody_waits_again_for_a_database_that_did_not_answer() -> None:
     history = DatabaseHistory(keep=5)
     hanging = threading.Event()
-    history._write = lambda batch: hanging.wait(20)  # type: ignore[method-assign,assignment]
+    history._write = lambda batch: (hanging.wait(20), batch.clear())  # type: ignore[method-assign,assignment,func-returns-value]
     try:
         history.seeds(["shop.sync"], ["print"], 0.01)
         assert history.seeds(["shop.sync"], ["print"], 20.0) == [Seeds()]
     finally:
         hanging.set()
-        history.close()
+        end(history)

@@ -87,7 +87,7 @@ def watch_while_busy(loop: Loop, observer: Observer) -> int:
     def enough() -> bool:
         nonlocal most
         most = max(most, len(observer.connections()))
-        return len(loop.ends) > 40
+        return len(loop.ends) > 24
 
     loop.wait("enough runs", enough)
     for job in loop.registry:

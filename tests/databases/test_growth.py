@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -9,7 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from django_cronductor.history import ROWS_PER_QUERY, DatabaseHistory
 from django_cronductor.models import JobRun
 from django_cronductor.records import DeadRecord
-from tests.history_records import MINUTE, SLOT, finish, job, run, skip
+from tests.databases.loop import wait
+from tests.history_records import MINUTE, SLOT, end, finish, job, run, skip
 
 ROWS = 200_000
 OVER = 20_000
@@ -94,6 +97,8 @@ class TestWithManyRows:
             history.skipped(skip(2))
             history.skipped(skip(3))
             history.seeds(["shop.job-1"], ["print"], 1.0)
+            history._over["shop.job-1"] = None
+            history._work()
         asked = [text for text in statements(queries) if "jobrun" in text and not text.startswith("INSERT")]
         assert len(asked) > 9
         assert [text for text in asked if reads_all(text)] == []
@@ -109,7 +114,7 @@ class TestWithManyRows:
         with CaptureQueriesContext(connection) as queries:
             history._write_batch()
         assert JobRun.objects.filter(job_key="shop.sync").count() == OVER - ROWS_PER_QUERY
-        assert len(statements(queries)) == 2
+        assert len(statements(queries)) == 3
         answers: list[bool] = []
         history._batch.begun.append((run(), answers.append))
         history._write_batch()
@@ -117,3 +122,32 @@ class TestWithManyRows:
         history._work()
         assert JobRun.objects.filter(job_key="shop.sync", outcome="succeeded").count() == 100
         assert JobRun.objects.count() == ROWS - OVER + 100 + 1
+
+
+class Interrupted(DatabaseHistory):
+    """A history that is told of a start while it prunes."""
+
+    def __init__(self, interrupt: Callable[[], object]) -> None:
+        super().__init__(keep=10)
+        self._interrupt: Callable[[], object] | None = interrupt
+
+    def _prune(self, key: str) -> None:
+        if self._interrupt is not None:
+            self._interrupt()
+            self._interrupt = None
+        super()._prune(key)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_start_does_not_wait_until_all_is_pruned() -> None:
+    JobRun.objects.bulk_create(
+        JobRun(run_id=f"old-{number}", job_key="shop.sync", slot=number, outcome="succeeded") for number in range(3_000)
+    )
+    old = JobRun.objects.filter(run_id__startswith="old")
+    left: list[int] = []
+    history = Interrupted(lambda: history.begun(run(1), lambda ours: left.append(old.count())))
+    finish(history, run(0))
+    wait("all to be pruned", lambda: old.count() < 10)
+    assert history.flush(60)
+    end(history)
+    assert left[0] > 2_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,7 +10,7 @@ from django.db import connection
 
 from django_cronductor.history import DatabaseHistory
 from django_cronductor.models import JobRun
-from tests.databases.loop import Loop, wait
+from tests.databases.loop import Loop
 from tests.databases.observer import Observer
 from tests.history_records import end, finish, run
 
@@ -119,27 +118,3 @@ def test_connections_that_were_cut_while_they_were_idle_are_no_outage(
     assert answers == [True] * 3
     assert told(FAILS) == 0
     assert outcomes() == {"succeeded": 3}
-
-
-def test_a_start_waits_for_no_pruning_of_others(observer: Observer) -> None:
-    history = DatabaseHistory(keep=10)
-    JobRun.objects.bulk_create(
-        JobRun(run_id=f"old-{number}", job_key="shop.sync", slot=number, outcome="succeeded") for number in range(5_000)
-    )
-    connection.close()
-    left: list[int] = []
-    heard = threading.Event()
-
-    def hear(ours: bool) -> None:
-        left.append(JobRun.objects.filter(run_id__startswith="old").count())
-        heard.set()
-
-    finish(history, run(0))
-    wait("the pruning to begin", lambda: history._over)
-    history.begun(run(1), hear)
-    assert heard.wait(60)
-    assert history.flush(60)
-    wait("its end", lambda: not history._over)
-    end(history)
-    assert left[0] > 1_000
-    assert JobRun.objects.filter(run_id__startswith="old").count() < 10
