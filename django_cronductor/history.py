@@ -40,6 +40,8 @@ SEEN_EVERY = 60.0
 """Seconds after which the jobs of a replica are noted as seen again."""
 CHECK_WAIT = 3.0
 """Seconds that the start waits for the database to say which tables it has."""
+CLOSE_WAIT = 1.0
+"""Seconds that the end waits for the thread, which may hang with its database."""
 IDLE = 2.0
 """Seconds without work after which the connection may go: a new one for every run would make all of them late."""
 RETRY = 1.0
@@ -213,10 +215,12 @@ class DatabaseHistory:
             return self._changed.wait_for(lambda: not self._batch and not self._writing, timeout)
 
     def close(self) -> None:
-        """Write no more."""
+        """Write no more, and let the thread end, for which it is waited unless the database hangs."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(CLOSE_WAIT)
 
     # The writer.
 

@@ -111,7 +111,7 @@ def test_a_server_that_was_demoted_is_left_for_the_one_that_its_address_leads_to
         line = stack.enter_context(Proxy(store.port))
         demoted = stack.enter_context(redis.Redis.from_url(store.url))
         promoted = stack.enter_context(redis.Redis.from_url(other.url))
-        site.job()
+        site.job(ttl=3)  # The other may not have heard of the last release: then its lease has to end there.
         site.job("long", holds=True)
         loop = site.start(line.url)
         site.wait_for_starts(1)
