@@ -34,6 +34,13 @@ def observer(database_server: DatabaseServer, transactional_db: None) -> Iterato
     observer.close()
 
 
+def ask_server(server: DatabaseServer, ask: Callable[[Observer], object]) -> None:
+    """Ask a server something by a connection of its own."""
+    observer = Observer(server)
+    ask(observer)
+    observer.close()
+
+
 @pytest.fixture
 def empty_database(
     server: DatabaseServer | None, tmp_path: Path, request: pytest.FixtureRequest
@@ -43,9 +50,8 @@ def empty_database(
     def make(name: str) -> dict[str, Any]:
         if server is None:
             return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / f"{name}.sqlite3")}
-        observer = Observer(server)
-        observer.create_database(name)
-        request.addfinalizer(lambda: (observer.drop_database(name), observer.close()))
+        ask_server(server, lambda observer: observer.create_database(name))
+        request.addfinalizer(lambda: ask_server(server, lambda observer: observer.drop_database(name)))
         return server.settings(name)
 
     return make

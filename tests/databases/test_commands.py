@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.faults
+from tests.databases.processes import DEADLINE, outcome, project_environment, start
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-DEADLINE = 120.0
+pytestmark = pytest.mark.faults
 
 # In one process: what a deployment does before there are tables.
 BEFORE_MIGRATE = """
@@ -34,31 +28,7 @@ call_command("cron", "next", "project.tick")
 @pytest.fixture
 def environment(empty_database: Callable[[str], dict[str, Any]]) -> dict[str, str]:
     """Return the environment of processes on an empty database."""
-    return {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "tests.databases.project.settings",
-        "PROJECT_DATABASE": json.dumps(empty_database("cronductor_project")),
-        "PYTHONWARNINGS": "error",
-    }
-
-
-def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    """Start a Python process whose output is read as one."""
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def outcome(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
-    """Return the exit code and the output of a Python process."""
-    with start(environment, *arguments) as process:
-        said, _ = process.communicate(timeout=DEADLINE)
-        return process.returncode, said
+    return project_environment(empty_database("cronductor_project"))
 
 
 def test_before_migrate_all_else_works_and_runcron_says_what_is_missing_and_after_it_runs(

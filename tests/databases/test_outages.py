@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -12,6 +14,7 @@ from django_cronductor.history import DatabaseHistory
 from django_cronductor.models import JobRun
 from tests.databases.loop import Loop
 from tests.databases.observer import Observer
+from tests.databases.processes import outcome, project_environment, start
 from tests.history_records import end, finish, run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
@@ -102,6 +105,35 @@ def test_a_database_that_hangs_at_the_start_is_not_waited_for(observer: Observer
     assert told(WORKS) == 1
     end(history)
     assert outcomes() == {"running": 1}
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_the_command_starts_while_the_database_hangs_or_is_down(
+    observer: Observer, empty_database: Callable[[str], dict[str, Any]], is_down: bool
+) -> None:
+    environment = project_environment(empty_database("cronductor_project"))
+    assert outcome(environment, "-m", "django", "migrate", "-v", "0") == (0, "")
+    if is_down:
+        observer.server.kill()
+    else:
+        observer.server.pause()
+    with start(environment, "-u", "-m", "django", "runcron") as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        while lines[-1] and lines.count("tick\n") < 2:
+            lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=60)
+    if is_down:
+        observer.server.start()
+        observer.reconnect()
+    else:
+        observer.server.resume()
+    said = "".join(lines) + rest
+    assert process.returncode == 0, said
+    assert lines.count("tick\n") == 2, said
+    assert said.count(FAILS) == 1
+    assert "Traceback" not in said
 
 
 def test_connections_that_were_cut_while_they_were_idle_are_no_outage(
