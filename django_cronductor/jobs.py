@@ -168,6 +168,8 @@ class JobRegistry:
         The default key is "<app label>.<function name>". Raises ConfigurationError for anything that could not run.
         """
         place = _caller()
+        if callable(expression):
+            raise ConfigurationError(f'@cron needs a schedule, as in @cron("*/5 * * * *"); at {_caller()} it has none.')
         draft = _Draft(place, expression, ttl, timezone, grace, recover, timeout, when, enabled, takes_context)
 
         def declare(handler: F) -> F:

@@ -298,6 +298,7 @@ class Scheduler:
         self._reporter.wait_idle(LAST_WORDS)
         if self._history is not None and not self._history.flush(LAST_WORDS):
             logger.error("The end has come before all of the history was written.", extra=self._mine)
+        self._keeper.stop()  # First: a heartbeat after it would put the instance on the list again.
         if self._connected:
             with contextlib.suppress(BackendError):
                 self.backend.retire(self.instance)

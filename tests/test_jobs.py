@@ -888,3 +888,10 @@ class TestCallingAsync:
         asyncio.run(job.handler())
         assert job.is_async
         assert seen.count == 1
+
+
+def test_the_decorator_without_a_schedule_is_refused_with_its_place(registry: JobRegistry) -> None:
+    with pytest.raises(ConfigurationError, match=r"@cron needs a schedule, as in .*test_jobs\.py:\d+"):
+
+        @registry.cron  # type: ignore[arg-type]
+        def job() -> None: ...

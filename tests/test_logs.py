@@ -50,4 +50,4 @@ def test_every_record_of_the_loop_can_be_shown_by_a_format_that_names_all_fields
     for told in ("started", "failed after", "store failed", "is back", "lost its data", "clock went back", "ahead of"):
         assert told in texts
     assert all(form.format(record) for record in records)
-    assert {record.instance for record in records} == {"replica-1", "replica-2"}  # type: ignore[attr-defined]
+    assert {"replica-1", "replica-2"} <= {record.instance for record in records}  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -294,7 +295,9 @@ def test_it_runs_in_a_thread_too_where_no_handler_can_be_set(
 def test_the_connections_are_closed_at_the_end(stopping: StoppingJob, on_redis: str, redis_client: Any) -> None:
     before = len(redis_client.client_list())
     Called()
-    assert len(redis_client.client_list()) == before
+    deadline = time.monotonic() + 20
+    while len(redis_client.client_list()) > before:
+        assert time.monotonic() < deadline  # The server hears of the end of a connection a moment after it.
 
 
 def test_logs_are_shown_where_nothing_else_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:

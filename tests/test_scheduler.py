@@ -329,6 +329,15 @@ def test_run_once_runs_what_is_due_and_returns(world: World) -> None:
     assert world.backend.instances() == {}
 
 
+def test_no_heartbeat_comes_after_the_instance_is_struck_off(world: World) -> None:
+    world.job("0 13 * * *")
+    replica = world.replica()
+    beating: list[bool] = []
+    replica.link.meanwhile["retire"] = lambda: beating.append(replica._keeper.running)
+    assert replica.run_once() == 0
+    assert beating == [False]
+
+
 def test_run_once_raises_when_the_store_fails_while_it_is_asked(world: World) -> None:
     world.job("0 13 * * *")
     world.tick(world.replica())
@@ -350,7 +359,7 @@ def test_run_once_declares_again_what_the_store_has_forgotten_meanwhile(world: W
     replica = world.replica()
     replica.link.meanwhile["declare"] = world.flush
     assert replica.run_once() == 0
-    assert replica.link.count("declare") == 2
+    assert replica.link.count("declare") in (2, 3), "once more where a heartbeat has noticed it as well"
     assert len(world.runs) <= 1
     assert world.state().since is not None
 

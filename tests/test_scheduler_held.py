@@ -246,6 +246,7 @@ def test_recover_does_not_try_a_third_time(world: World) -> None:
     world.go(at(13, 0, 29), second, third)
     world.until(at(13, 0, 30))
     start_runs(world, second, 2)
+    second.settle()
     world.go(at(13, 10), third)
     assert world.abandoned() == [("job", at(13), "first"), ("job", at(13), "second")]
     assert len(world.runs) == 2
