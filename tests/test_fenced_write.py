@@ -36,7 +36,7 @@ def recipe() -> str:
 def table() -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute(statement("CREATE TABLE"))
-        cursor.execute("INSERT INTO report (name, total, fence) VALUES ('daily', 0, 0)")
+        cursor.execute(statement("INSERT"))
     yield
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE report")
