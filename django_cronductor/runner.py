@@ -335,7 +335,9 @@ class Runner:
             try:
                 return await result, None
             except BaseException as error:  # noqa: BLE001 - It is raised outside.
-                return None, error
+                trace = error.__traceback__
+                # Without this frame, which knows the task and so all of asgiref's.
+                return None, error.with_traceback(trace and trace.tb_next)
             finally:
                 run.cancellable(None)
 

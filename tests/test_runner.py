@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gc
 import logging
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -747,6 +748,9 @@ class TestAsync:
         world.execute(lambda: Awaitable())
         assert world.outcome == "failed"
 
+    @pytest.mark.skipif(
+        sys.version_info < (3, 11), reason="on 3.10 an error inside asgiref holds its thread until a garbage collection"
+    )
     @nobody_waits_for_ever
     def test_one_that_fails_leaves_no_thread_behind(self, world: World) -> None:
         async def handler() -> None:
