@@ -42,12 +42,15 @@ def routed(
     """
     added = {alias: empty_database(f"cronductor_{alias}") for alias in (WRITTEN, LAGGING)}
     complete = connections.configure_settings({"default": {}, **added})
-    connections.settings |= {alias: complete[alias] for alias in added}
+    before = connections.settings
+    # Another dict, not a change of this one: threads of earlier tests may be going through it.
+    connections.settings = before | {alias: complete[alias] for alias in added}
     with django_db_blocker.unblock(), override_settings(DATABASE_ROUTERS=[Router()]):
         yield
         for alias in added:
             connections[alias].close()
-            del connections[alias], connections.settings[alias]
+            del connections[alias]
+        connections.settings = before
 
 
 @pytest.fixture
