@@ -88,7 +88,11 @@ class JobRun(models.Model):
             # The second barrier: an occurrence that a store which lost its data gives away again finds its row here.
             models.UniqueConstraint(fields=("job_key", "slot", "attempt"), name="cronductor_one_run_per_slot"),
         )
-        indexes = (models.Index(fields=("job_key", "-id"), name="cronductor_runs_of_job"),)
+        indexes = (
+            models.Index(fields=("job_key", "-id"), name="cronductor_runs_of_job"),
+            # Few rows are those of runs in progress, which are looked for again and again.
+            models.Index(fields=("outcome", "-id"), name="cronductor_runs_by_outcome"),
+        )
 
     def __str__(self) -> str:
         return f"{self.job_key} {self.scheduled_at or self.trigger}"
