@@ -38,6 +38,12 @@ def count_occurrences(schedule: Schedule, after: int, until: int) -> tuple[int, 
     return count, newest if count else None
 
 
+def _in_all(count: int) -> str:
+    if count == 1:
+        return ""
+    return f" ({MOST_COUNTED}+ in all)" if count >= MOST_COUNTED else f" ({count} in all)"
+
+
 class Reports:
     """
     What one replica tells of what it was told by the store: it alone is to tell it.
@@ -62,7 +68,7 @@ class Reports:
             if answer.verdict == "missed":
                 self.missed(job, occurrence, min(MOST_COUNTED, passed + 1))
             elif newest is not None:
-                self.missed(job, newest, passed)
+                self.missed(job, newest, passed, "passed over for a newer one")
         if answer.verdict == "paused":
             self.skipped(job, occurrence, "paused", None, 1)
         elif answer.verdict in ("taken", "held", "lost"):
@@ -70,21 +76,18 @@ class Reports:
             logger.debug("%s for %s: %s.", job.key, to_datetime(occurrence), answer.verdict, extra=fields)
         return passed
 
-    def missed(self, job: Job, occurrence: int, count: int) -> None:
+    def missed(self, job: Job, occurrence: int, count: int, why: str = "too late to start") -> None:
         """Report occurrences that could not start within their grace, the newest and how many."""
-        shown = f"{MOST_COUNTED}+" if count >= MOST_COUNTED else str(count)
-        text = "%s missed %s (%s in all): too late to start."
         fields = self._fields(job, occurrence, outcome="missed", count=count)
-        logger.warning(text, job.key, to_datetime(occurrence), shown, extra=fields)
+        logger.warning("%s missed %s%s: %s.", job.key, to_datetime(occurrence), _in_all(count), why, extra=fields)
         self._record(SkipRecord(job.key, occurrence, count, "missed", self._instance))
         self._send(signals.job_missed, job, key=job.key, scheduled_at=to_datetime(occurrence), count=count)
 
     def skipped(self, job: Job, occurrence: int, reason: str, holder: str | None, count: int) -> None:
         """Report occurrences that were not run for a reason, the newest and how many."""
-        text = "%s skipped %s (%d in all): %s."
         fields = self._fields(job, occurrence, outcome=reason, count=count, holder=holder)
         why = "its last run was still going" if reason == "held" else reason
-        logger.info(text, job.key, to_datetime(occurrence), count, why, extra=fields)
+        logger.info("%s skipped %s%s: %s.", job.key, to_datetime(occurrence), _in_all(count), why, extra=fields)
         self._record(SkipRecord(job.key, occurrence, count, reason, holder or self._instance))
         at = to_datetime(occurrence)
         details = {"key": job.key, "scheduled_at": at, "reason": reason, "holder": holder, "count": count}

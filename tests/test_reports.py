@@ -107,7 +107,17 @@ def test_what_was_passed_over_is_one_report_with_the_newest_and_a_count(
     ]
     told = caplog.records[0]
     assert told.levelno == logging.WARNING
-    assert "shop.sync missed 2026-01-05 12:03:00+00:00 (3 in all)" in told.getMessage()
+    assert told.getMessage() == "shop.sync missed 2026-01-05 12:03:00+00:00 (3 in all): passed over for a newer one."
+
+
+def test_one_alone_is_not_counted(reports: Reports, job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "django_cronductor")
+    reports.answer(job, MINUTELY, NOON + MINUTE, ClaimResult("missed", previous=NOON))
+    reports.skipped(job, NOON + MINUTE, "held", None, 1)
+    assert caplog.messages == [
+        "shop.sync missed 2026-01-05 12:01:00+00:00: too late to start.",
+        "shop.sync skipped 2026-01-05 12:01:00+00:00: its last run was still going.",
+    ]
 
 
 def test_a_missed_answer_reports_its_own_occurrence_with_those_before(reports: Reports, job: Job, ears: Ears) -> None:
@@ -133,7 +143,7 @@ def test_the_count_stops_at_a_thousand_and_says_so(
 ) -> None:
     reports.answer(job, MINUTELY, NOON, ClaimResult("missed", previous=NOON - 5000 * MINUTE))
     assert ears.heard[0][2]["count"] == 1000
-    assert "(1000+ in all)" in caplog.text
+    assert "(1000+ in all): too late to start." in caplog.text
 
 
 def test_a_missed_record_has_its_fields(reports: Reports, job: Job, caplog: pytest.LogCaptureFixture) -> None:
