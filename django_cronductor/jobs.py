@@ -32,6 +32,9 @@ from django_cronductor.schedules import Schedule
 
 F = TypeVar("F", bound=Handler)
 
+LONGEST_LIST = 300
+"""Characters of the keys that an error lists."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Declaration:
@@ -204,7 +207,10 @@ class JobRegistry:
         if isinstance(key, str) and key in jobs:
             return jobs[key]
         nearest = difflib.get_close_matches(key, jobs) if isinstance(key, str) and len(key) <= LONGEST_KEY else []
-        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else "." if jobs else ", nor any other."
+        if nearest:
+            hint = f"; did you mean {' or '.join(nearest)}?"
+        else:
+            hint = f". Those that are: {_listed(sorted(jobs))}." if jobs else ", nor any other."
         raise JobNotFound(f"No job {shown(key)} is declared{hint}")
 
     def __iter__(self) -> Iterator[Job]:
@@ -377,7 +383,14 @@ class _Draft:
         try:
             yield
         except ConfigurationError as error:
-            raise ConfigurationError(f"{subject}, declared at {self.place}: {error}") from error
+            # Without the way to it through our own code, which would hide the user's line in a long traceback.
+            raise ConfigurationError(f"{subject}, declared at {self.place}: {error}") from None
+
+
+def _listed(keys: list[str]) -> str:
+    """Name as many keys as one can read."""
+    text = ", ".join(keys)
+    return text if len(text) <= LONGEST_LIST else f"{text[:LONGEST_LIST].rpartition(', ')[0]}, ..."
 
 
 def _caller() -> Place:

@@ -36,6 +36,9 @@ Phase = ErrorPhase | leases.Phase
 Outcome = Literal["succeeded", "failed", "timed out", "lost", "interrupted", "condition"]
 
 
+SOON = 1.0
+"""Seconds after its timeout within which the end of a run is no news."""
+
 Tell = Callable[[Callable[[], object]], object]
 """Calls what it is given, here or elsewhere, now or soon."""
 
@@ -381,7 +384,9 @@ class Runner:
         duration = max(0.0, self._clock.monotonic() - run.started) if run.started is not None else 0.0
         fields = log_fields(run, outcome, duration)
         if not run.report_once():
-            logger.warning("%s has ended at last, %.3f s after its start.", name_of(run), duration, extra=fields)
+            promptly = run.timed_out and run.timeout is not None and duration < run.timeout + SOON
+            level = logging.DEBUG if promptly else logging.WARNING
+            logger.log(level, "%s has ended at last, %.3f s after its start.", name_of(run), duration, extra=fields)
             return
         self._record(run, outcome, duration, error)
         asked_for = outcome != "failed" and isinstance(error, (LeaseLost, Stopping, asyncio.CancelledError))

@@ -114,6 +114,8 @@ class Scheduler:
         self.registry = registry
         self.backend = backend
         self.instance = instance or new_instance()
+        self.begun = 0
+        """How many runs have begun here."""
         self._mine = {"instance": self.instance}
         self._only = frozenset(registry.get(key).key for key in only)
         self._exclude = frozenset(registry.get(key).key for key in exclude)
@@ -278,6 +280,10 @@ class Scheduler:
         """Finish what runs, flush what is to be told; return 0 if everything was finished, else 1."""
         end = self._clock.monotonic() + self._shutdown_timeout
         self._tell_to_stop()
+        if going_on := self._going_on():
+            runs = "a run" if len(going_on) == 1 else f"{len(going_on)} runs"
+            text = "Stopping: waiting up to %g s for %s: %s."
+            logger.info(text, self._shutdown_timeout, runs, _named(going_on), extra=self._mine)
         while self._going_on() and self._clock.monotonic() < end:
             self._read_inbox(min(LONGEST_WAIT, max(0.0, end - self._clock.monotonic())))
             self._watch_runs()
@@ -302,6 +308,8 @@ class Scheduler:
         if self._connected:
             with contextlib.suppress(BackendError):
                 self.backend.retire(self.instance)
+        if self._stopping and not cut_off:
+            logger.info("Stopped.", extra=self._mine)
         return 1 if cut_off else 0
 
     def _tell_to_stop(self) -> None:
@@ -606,6 +614,7 @@ class Scheduler:
         self._keeper.release(run.held, "run before")
 
     def _start(self, run: Run) -> None:
+        self.begun += 1
         if self._inline:
             self._runner.execute(run)
             self._hear_keeper()
@@ -643,10 +652,7 @@ class Scheduler:
         self._full_since = self._full_since or now
         if now - self._full_since > LONGEST_WAIT and not self._full_told:
             self._full_told = True
-            going_on = sorted(
-                {entry.job.key for entry, run in self._runs.values() if run.started and not run.held.ended}
-            )
-            running = ", ".join(going_on[:MOST_NAMED]) + (", ..." if len(going_on) > MOST_NAMED else "")
+            running = _named([run for run in self._going_on() if run.started])
             text = "All %d workers are busy and %d jobs wait for one. Running: %s."
             waiting = len(self._agenda.ready)
             logger.warning(text, self._workers.size, waiting, running, extra={"instance": self.instance})
@@ -800,6 +806,11 @@ class Scheduler:
         wait, self._retry = self._retry, min(LAST_RETRY, self._retry * 2)
         self._retry_at = self._clock.monotonic() + wait
         return wait
+
+
+def _named(runs: list[Run]) -> str:
+    keys = sorted({run.job.key for run in runs})
+    return ", ".join(keys[:MOST_NAMED]) + (", ..." if len(keys) > MOST_NAMED else "")
 
 
 def _asked_instant(entry: Entry) -> datetime | None:

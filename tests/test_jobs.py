@@ -567,11 +567,12 @@ class TestOptions:
             registry.cron(expression, key="shop.sync", timezone=zone)(handler)
         assert "shop.sync" not in registry
 
-    def test_error_is_also_a_value_error_with_its_cause(self, registry: JobRegistry) -> None:
+    def test_error_is_also_a_value_error_without_the_way_to_it(self, registry: JobRegistry) -> None:
         with pytest.raises(ValueError, match="not cron") as caught:
             registry.schedule("not cron", handler, key="a")
         assert isinstance(caught.value, CronductorError)
-        assert isinstance(caught.value.__cause__, ConfigurationError)
+        assert caught.value.__suppress_context__
+        assert caught.value.__cause__ is None
 
 
 class TestSchedule:
@@ -846,8 +847,18 @@ class TestRegistry:
         with pytest.raises(LookupError, match=r"No job 'a' is declared, nor any other\."):
             registry.get("a")
         registry.schedule(EVERY_MINUTE, handler, key="billing.close")
-        with pytest.raises(LookupError, match=r"No job 'a' is declared\.$"):
+        registry.schedule(EVERY_MINUTE, handler, key="shop.sync")
+        with pytest.raises(
+            LookupError, match=r"No job 'a' is declared\. Those that are: billing\.close, shop\.sync\.$"
+        ):
             registry.get("a")
+
+    def test_of_many_jobs_or_long_keys_an_error_lists_the_first(self, registry: JobRegistry) -> None:
+        for number in range(100):
+            registry.schedule(EVERY_MINUTE, handler, key=f"job-{number:03}")
+        with pytest.raises(JobNotFound, match=r"Those that are: job-000, job-001, (job-\d\d\d, )+\.\.\.\.$") as caught:
+            registry.get("a")
+        assert len(str(caught.value)) < 400
 
     def test_threads_may_declare_and_destroy_at_once(self, registry: JobRegistry) -> None:
         count, each = 8, 50

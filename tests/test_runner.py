@@ -448,6 +448,20 @@ class TestTimeout:
             (logging.WARNING, "job-0 for 2026-01-05 12:00:00+00:00 has ended at last, 15.000 s after its start."),
         ]
 
+    def test_a_handler_that_leaves_at_its_timeout_is_told_of_once(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def handler(context: RunContext) -> None:
+            world.clock.advance(5)
+            world.runner.expire(run)
+            world.runner.report_timeout(run)
+            context.check()
+
+        run = world.run(handler, timeout=5, takes_context=True)
+        world.runner.execute(run)
+        told = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
+        assert told == ["job-0 for 2026-01-05 12:00:00+00:00 timed out after 5.000 s."]
+
     @nobody_waits_for_ever
     @pytest.mark.parametrize("reason", ["timeout", "lost lease"])
     def test_an_async_handler_is_cancelled_by_its_timeout_and_by_the_loss_of_its_lease(

@@ -89,7 +89,11 @@ def test_a_drain_tells_runs_to_stop_and_waits_for_them(world: World) -> None:
     assert world.backend.instances() == {}
 
 
-def test_a_drain_lets_a_run_finish_and_keeps_its_lease_meanwhile(world: World) -> None:
+def test_a_drain_lets_a_run_finish_and_keeps_its_lease_meanwhile(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "django_cronductor")
+
     def finish(context: RunContext) -> None:
         world.gate.wait(DEADLINE)
         assert context.stopping
@@ -106,10 +110,12 @@ def test_a_drain_lets_a_run_finish_and_keeps_its_lease_meanwhile(world: World) -
     loop.start()
     passes.wait(seen + 2)
     assert world.state().lease is not None
+    assert caplog.messages[-1] == "Stopping: waiting up to 25 s for a run: job."
     world.gate.set()
     loop.join(DEADLINE)
     assert world.outcomes() == ["succeeded"]
     assert world.state().lease is None
+    assert caplog.messages[-1] == "Stopped."
 
 
 def test_a_drain_that_takes_too_long_reports_what_it_cuts_off_and_leaves_the_lease_to_lapse(world: World) -> None:

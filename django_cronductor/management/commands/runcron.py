@@ -112,7 +112,7 @@ class Command(BaseCommand):
         if self.told_to_stop:
             self.scheduler.stop()
         try:
-            self._introduce(self.scheduler, config.autodiscover)
+            self._introduce(self.scheduler, config.autodiscover, config.timezone)
             code = self.scheduler.run_once() if options["once"] else self.scheduler.run()
         except (BackendError, ConfigurationError) as error:
             raise CommandError(str(error)) from error
@@ -120,11 +120,13 @@ class Command(BaseCommand):
             backend.close()
             if history is not None:
                 history.close()
+        if options["once"] and not self.scheduler.begun:
+            self.stdout.write("There was nothing to run.")
         if code:
             self.stderr.write(self.style.ERROR("Some jobs were still running when SHUTDOWN_TIMEOUT was over."))
             sys.exit(code)
 
-    def _introduce(self, scheduler: Scheduler, module: str | None) -> None:
+    def _introduce(self, scheduler: Scheduler, module: str | None, zone: str) -> None:
         """Say what was found, as the first thing an operator sees."""
         jobs = scheduler.jobs
         self.stdout.write(f"django-cronductor {django_cronductor.__version__}, instance {scheduler.instance}")
@@ -133,7 +135,9 @@ class Command(BaseCommand):
         disabled = f", {len(jobs) - active} of them disabled" if active < len(jobs) else ""
         self.stdout.write(f"Jobs: {len(jobs)}{disabled}")
         for instant, job in scheduler.upcoming(3):
-            self.stdout.write(f"  next: {job.key} at {instant:%Y-%m-%d %H:%M:%S} UTC ({job.expression})")
+            schedule = job.schedule(zone)
+            when = f"{instant:%Y-%m-%d %H:%M:%S} UTC ({schedule.expression} in {schedule.timezone})"
+            self.stdout.write(f"  next: {job.key} at {when}")
         if not jobs:
             searched = ", ".join(config.label for config in apps.get_app_configs())
             where = f"no module named {module!r} in {searched} declares any" if module else "AUTODISCOVER is off"
