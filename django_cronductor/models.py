@@ -12,7 +12,8 @@ class DeclaredJob(models.Model):
     """
     A job as the replicas declared it last.
 
-    `since` is the declaration's instant in the lock store, in milliseconds since the epoch.
+    `since` is the declaration's instant in the lock store, in milliseconds since the epoch. The two `requested` columns
+    are orders to a runcron whose store is in its own memory: it carries them out and clears them.
     """
 
     key = KeyField(_("key"), max_length=200, unique=True)
@@ -27,11 +28,19 @@ class DeclaredJob(models.Model):
     paused_at = models.DateTimeField(_("paused since"), null=True, blank=True)
     paused_by = models.CharField(_("paused by"), max_length=200, blank=True)
     pause_note = models.TextField(_("why it is paused"), blank=True)
+    run_requested_at = models.DateTimeField(null=True, blank=True, editable=False)
+    release_requested_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
         ordering = ("key",)
+        permissions = (
+            ("run_job", "Can run jobs now"),
+            ("pause_job", "Can pause jobs"),
+            ("resume_job", "Can resume jobs"),
+            ("release_job", "Can release leases"),
+        )
 
     def __str__(self) -> str:
         return self.key
@@ -92,6 +101,8 @@ class JobRun(models.Model):
             models.Index(fields=("job_key", "-id"), name="cronductor_runs_of_job"),
             # Few rows are those of runs in progress, which are looked for again and again.
             models.Index(fields=("outcome", "-id"), name="cronductor_runs_by_outcome"),
+            # The newest run of each job that succeeded, or that goes on, is found in one step each.
+            models.Index(fields=("job_key", "outcome", "-id"), name="cronductor_runs_of_job_by_end"),
         )
 
     def __str__(self) -> str:

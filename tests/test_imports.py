@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent
 
 LAYERS = [
     # What knows nothing of the rest of the package.
-    {"exceptions", "signals", "clock", "fields", "logs", "testing.clock"},
+    {"exceptions", "signals", "clock", "fields", "instants", "logs", "testing.clock"},
     # What is made of these alone.
     {"durations", "keys", "handlers", "schedules", "masking", "models", "migrations"}
     | {"backends.base", "store", "workers"},
@@ -26,8 +26,10 @@ LAYERS = [
     {"jobs", "records", "conf", "backends.redis", "backends.local", "leases"},
     # One run; what is next; which store.
     {"runner", "agenda", "backends", "history"},
-    {"reports", "locks"},
-    {"scheduler"},
+    {"reports", "locks", "orphans"},
+    {"scheduler", "overview"},
+    # What operators do.
+    {"operations"},
     # The public names, and what is told of all this to people.
     {"", "checks", "admin"},
     # Who puts it together, and who uses it.
@@ -36,7 +38,7 @@ LAYERS = [
 ]
 """Modules (or packages, for all that is in them): each may import from the layers above it in this list."""
 
-LOOP = {"scheduler", "runner", "leases", "agenda", "reports", "records", "store", "workers"}
+LOOP = {"scheduler", "runner", "leases", "agenda", "reports", "orphans", "records", "store", "workers"}
 """They get jobs, backend, clock and history handed to them."""
 
 

@@ -1,0 +1,222 @@
+"""
+What an operator does: run a job now, pause it, resume it, release its lease.
+
+Where the lock store is shared, it is done at once. The single-instance store is in the memory of the process that runs
+the jobs: there an order is left in the database, which runcron carries out within a second or two.
+"""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from django.db import Error, router, transaction
+
+from django_cronductor import signals
+from django_cronductor.backends.base import MANUAL, DeadRun, LockBackend
+from django_cronductor.conf import get_config
+from django_cronductor.exceptions import BackendError, CronductorError, JobNotFound, shown
+from django_cronductor.history import SEEN_EVERY, DatabaseHistory
+from django_cronductor.instants import as_stored, from_stored
+from django_cronductor.jobs import Job, JobRegistry
+from django_cronductor.jobs import registry as default_registry
+from django_cronductor.keys import LONGEST_KEY
+from django_cronductor.logs import get_logger
+from django_cronductor.masking import mask, storable
+from django_cronductor.models import DeclaredJob
+from django_cronductor.records import DeadRecord, History
+from django_cronductor.reports import to_datetime
+
+logger = get_logger(__name__)
+
+NOT_SEEN = timedelta(seconds=3 * SEEN_EVERY)
+"""A job that no replica has noted as seen for so long has none that runs it."""
+
+
+class Refused(CronductorError):
+    """The operation makes no sense as things are; the text says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """
+    What an operation came to.
+
+    `ordered`: it is left to runcron as an order in the database. `unrecorded`: why the database could not note it, in
+    plain words; what was asked of the lock store is done all the same. `run`: the run whose lease was released, None if
+    there was none, or if it is ordered.
+    """
+
+    key: str
+    ordered: bool = False
+    unrecorded: str | None = None
+    run: DeadRun | None = None
+
+
+def request_run(key: str, *, backend: LockBackend, by: str, registry: JobRegistry = default_registry) -> Done:
+    """
+    Ask the replicas to run a job now, once, paused or not: the first that has a worker free, for a minute.
+
+    This and its like raise JobNotFound for a job that nobody knows, Refused where it could come to nothing, and
+    BackendError or CronductorError if the store or the database failed.
+    """
+    job = find_job(key, backend, registry)
+    if job is not None and not job.enabled:
+        raise Refused(f"{key} is disabled in the code (enabled=False): no replica would run it.")
+    if not backend.shared:
+        _order(key, "run_requested_at")
+    elif not backend.instances():
+        raise Refused("No replica is alive that could run it: start runcron.")
+    elif not backend.request_run(key):
+        raise Refused(f"No replica has declared {key} to the lock store yet: start runcron on the version that has it.")
+    _note("%s: a run was requested by %s.", key, by)
+    return Done(key, ordered=not backend.shared)
+
+
+def pause(key: str, *, backend: LockBackend, by: str, note: str = "", registry: JobRegistry = default_registry) -> Done:
+    """Let no occurrence of a job run until `resume`; a run in progress goes on."""
+    find_job(key, backend, registry)
+    now = as_stored(datetime.now(timezone.utc))
+    values = {"paused_at": now, "paused_by": storable(by, 200), "pause_note": storable(note)}
+    done = _set_pause(key, backend, True, values)
+    _note("%s was paused by %s.", key, by)
+    return done
+
+
+def resume(key: str, *, backend: LockBackend, by: str, registry: JobRegistry = default_registry) -> Done:
+    """Let a paused job run again, from its next occurrence on."""
+    find_job(key, backend, registry)
+    done = _set_pause(key, backend, False, {"paused_at": None, "paused_by": "", "pause_note": ""})
+    _note("%s was resumed by %s.", key, by)
+    return done
+
+
+def release(key: str, *, backend: LockBackend, by: str, registry: JobRegistry = default_registry) -> Done:
+    """
+    Take the lease of a job away from its holder, whose run is reported as abandoned.
+
+    A holder that lives is told that its lease is lost, and may go on with its work until it looks.
+    """
+    job = find_job(key, backend, registry)
+    if not backend.shared:
+        _order(key, "release_requested_at")
+        _note("%s: the release of its lease was ordered by %s.", key, by)
+        return Done(key, ordered=True)
+    return Done(key, run=take_lease_away(key, job, backend, by))
+
+
+def take_lease_away(
+    key: str, job: Job | None, backend: LockBackend, by: str, history: History | None = None
+) -> DeadRun | None:
+    """Release a lease by force in the store at hand, and report the run that had it; None if none had."""
+    state = backend.states([key]).answers[0]
+    if isinstance(state, BackendError):
+        raise state
+    dead = None if state.lease is None else backend.force_release(key)
+    if dead is None:
+        return None
+    at = None if dead.run == MANUAL else to_datetime(int(dead.run))
+    fields = {"scheduled_at": at, "outcome": "abandoned", "instance": dead.holder, "fencing_token": dead.fence}
+    _note("%s: its lease, held by %s, was released by %s.", key, dead.holder, by, **fields)
+    keep = get_config().history
+    if history is None and keep:
+        history = DatabaseHistory(keep, inline=True)
+    if history is not None:
+        history.abandoned(
+            DeadRecord(key, None if dead.run == MANUAL else int(dead.run), dead.attempt, dead.holder, dead.fence)
+        )
+    signals.run_abandoned.send_robust(sender=job, key=key, scheduled_at=at, holder=dead.holder)
+    return dead
+
+
+def find_job(key: str, backend: LockBackend, registry: JobRegistry = default_registry) -> Job | None:
+    """
+    Return the job as it is declared here, None if it is known from the database or the store alone.
+
+    Raises JobNotFound, naming the nearest keys, if nobody knows it.
+    """
+    if key in registry:
+        return registry.get(key)
+    known: set[str] = set()
+    with suppress(Error):  # The store may know it.
+        if get_config().history:
+            known = set(DeclaredJob.objects.values_list("key", flat=True))
+    if key not in known and not _store_knows(key, backend):
+        raise not_found(key, known | {job.key for job in registry})
+    return None
+
+
+def not_found(key: object, known: set[str]) -> JobNotFound:
+    """Return the error for a key that nobody knows, with the nearest of those that somebody does."""
+    nearest = difflib.get_close_matches(key, sorted(known)) if isinstance(key, str) and len(key) <= LONGEST_KEY else []
+    hint = f"; did you mean {' or '.join(nearest)}?" if nearest else "." if known else ", nor any other."
+    return JobNotFound(f"No job {shown(key)} is declared{hint}")
+
+
+def _store_knows(key: str, backend: LockBackend) -> bool:
+    if not backend.shared or not isinstance(key, str) or len(key) > LONGEST_KEY:
+        return False
+    [state] = backend.states([key]).answers
+    if isinstance(state, BackendError):
+        raise state
+    return state.since is not None
+
+
+def _set_pause(key: str, backend: LockBackend, paused: bool, values: dict[str, Any]) -> Done:
+    if not backend.shared:
+        _must_keep_history()
+        if (reason := _update(key, values)) is not None:
+            raise CronductorError(reason)
+        return Done(key, ordered=True)
+    # The store first: it is what the replicas obey.
+    (backend.pause if paused else backend.resume)(key)
+    if not get_config().history:
+        return Done(key, unrecorded='no history is kept (CRONDUCTOR["HISTORY"] is 0).')
+    return Done(key, unrecorded=_update(key, values))
+
+
+def _order(key: str, column: str) -> None:
+    """Leave an order for the process that has the store in its memory."""
+    _must_keep_history()
+    now = datetime.now(timezone.utc)
+    try:
+        seen = DeclaredJob.objects.filter(key=key).values_list("last_seen", flat=True).first()
+    except Error as error:
+        raise CronductorError(_unreadable(error)) from error
+    if seen is None or now - from_stored(seen) > NOT_SEEN:
+        since = "yet" if seen is None else f"since {from_stored(seen):%Y-%m-%d %H:%M:%S} UTC"
+        raise Refused(f"No runcron with {key} has been seen {since}: start it first.")
+    if (reason := _update(key, {column: as_stored(now)})) is not None:
+        raise CronductorError(reason)
+
+
+def _must_keep_history() -> None:
+    if not get_config().history:
+        raise Refused(
+            "The locks are in the memory of the process that runs the jobs, and without a history (CRONDUCTOR["
+            '"HISTORY"] is 0) there is no way to tell it anything: keep a history, or use a shared lock backend.'
+        )
+
+
+def _update(key: str, values: dict[str, Any]) -> str | None:
+    """Write to the job's row; return what is in the way, in plain words."""
+    using = router.db_for_write(DeclaredJob)
+    try:
+        with transaction.atomic(using=using):
+            found = DeclaredJob.objects.using(using).filter(key=key).update(**values)
+    except Error as error:
+        return _unreadable(error)
+    return (
+        None if found else f"No runcron that keeps a history has declared {key} yet, so the database has no row of it."
+    )
+
+
+def _unreadable(error: Error) -> str:
+    return mask(f"The database failed: {error}")
+
+
+def _note(text: str, key: str, *words: object, **fields: object) -> None:
+    logger.warning(text, key, *words, extra={"job": key, **fields})
