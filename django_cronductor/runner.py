@@ -74,8 +74,9 @@ class RunContext:
     """
     What a run knows of itself; passed to a handler declared with `takes_context=True`.
 
-    `scheduled_at` and `started_at` are aware datetimes in UTC; `scheduled_at` is None for a manual run. `missed` counts
-    the occurrences that this one stands for besides itself (at most 1,000).
+    `scheduled_at` and `started_at` are aware datetimes in UTC; `scheduled_at` is None for a manual run. `lateness` is
+    from the one to the other in seconds, by the store's clock; 0 for a manual run. `missed` counts the occurrences that
+    this one stands for besides itself (at most 1,000).
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class RunContext:
         self.fencing_token = held.lease.fence
         self.instance = instance
         self.missed = missed
+        self.lateness = 0.0
         self._held = held
         self._told_to_stop: str | None = None
 
@@ -267,6 +269,7 @@ class Runner:
         if run.on_start is not None:
             run.on_start()
         run.context.started_at = now_of(self._clock)
+        run.context.lateness = 0.0 if run.context.scheduled_at is None else run.lateness
         try:
             wanted = run.is_over or self._condition(run)
         except BaseException as error:  # noqa: BLE001 - Whatever it raises, the run is over.

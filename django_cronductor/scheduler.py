@@ -170,6 +170,11 @@ class Scheduler:
         """Return the jobs that this scheduler runs, by key."""
         return [self._agenda.entries[key].job for key in sorted(self._agenda.entries)]
 
+    @property
+    def store_failing(self) -> bool:
+        """Tell whether the lock store fails, as far as it was asked. Any thread may ask."""
+        return self._outage.lasts
+
     def upcoming(self, count: int) -> list[tuple[datetime, Job]]:
         """Return the next occurrences by this machine's clock, the nearest first, one of each active job."""
         now = int(self._clock.time() * 1000)

@@ -31,7 +31,8 @@ class StoreClock:
 
     def now(self) -> int:
         """Return the store's time in milliseconds since the epoch."""
-        return int((self._clock.monotonic() + (self._offset or 0.0)) * 1000)
+        # A float holds a quarter of a microsecond: without the addition, a whole millisecond may read as one less.
+        return int((self._clock.monotonic() + (self._offset or 0.0)) * 1000 + 0.001)
 
     def until(self, instant: int) -> float:
         """Return the seconds until an instant given in milliseconds since the epoch."""
@@ -73,6 +74,11 @@ class Outage:
     def is_failing(self, phase: str) -> bool:
         """Tell whether the last call of that phase failed. Any thread may ask."""
         return phase in self._failing
+
+    @property
+    def lasts(self) -> bool:
+        """Tell whether there is an outage now. Any thread may ask."""
+        return bool(self._failing)
 
     def answered(self, phase: str) -> float | None:
         """Note an answer, or that there is nothing left to ask; return how long the outage lasted if it ends so."""

@@ -33,8 +33,8 @@ LAYERS = [
     # The public names, and what is told of all this to people.
     {"", "checks", "admin"},
     # Who puts it together, and who uses it.
-    {"apps"},
-    {"management", "contrib", "testing"},
+    {"apps", "contrib"},
+    {"management", "testing"},
 ]
 """Modules (or packages, for all that is in them): each may import from the layers above it in this list."""
 
