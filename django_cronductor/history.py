@@ -22,7 +22,7 @@ from django_cronductor.exceptions import ConfigurationError
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import describe, mask, storable
 from django_cronductor.models import DeclaredJob, JobRun
-from django_cronductor.records import DeadRecord, JobRecord, RunRecord, SkipRecord
+from django_cronductor.records import DeadRecord, JobRecord, OpenRun, RunRecord, SkipRecord
 
 logger = get_logger(__name__)
 
@@ -36,6 +36,8 @@ SKIPPED = -1
 ROWS_PER_QUERY = 200
 ROWS_PER_PASS = 50
 """Records that nobody waits for, written before those are looked for again that somebody does."""
+MOST_OPEN = 1_000
+"""Runs without an end that are looked at together."""
 SEEN_EVERY = 60.0
 """Seconds after which the jobs of a replica are noted as seen again."""
 CHECK_WAIT = 3.0
@@ -62,9 +64,11 @@ class _Batch:
     dead: list[DeadRecord] = field(default_factory=list)
     ended: dict[str, tuple[RunRecord, Texts]] = field(default_factory=dict)
     skipped: list[SkipRecord] = field(default_factory=list)
+    lookers: list[Callable[[list[OpenRun]], object]] = field(default_factory=list)
+    given_up: list[tuple[OpenRun, Callable[[], object]]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.questions or self.jobs or len(self))
+        return bool(self.questions or self.jobs or self.lookers or self.given_up or len(self))
 
     def __len__(self) -> int:
         return len(self.begun) + len(self.dead) + len(self.ended) + len(self.skipped)
@@ -92,6 +96,8 @@ class _Batch:
             self.dead + later.dead,
             self.ended | later.ended,
             self.skipped + later.skipped,
+            self.lookers + later.lookers,
+            self.given_up + later.given_up,
         )
 
 
@@ -206,6 +212,14 @@ class DatabaseHistory:
     def abandoned(self, dead: DeadRecord) -> None:
         """Note a run whose holder died."""
         self._add(lambda batch: batch.dead.append(dead))
+
+    def open_runs(self, answer: Callable[[list[OpenRun]], object]) -> None:
+        """Answer which runs have no end yet, the oldest first and not all of many, when the database tells."""
+        self._add(lambda batch: batch.lookers.append(answer))
+
+    def give_up(self, run: OpenRun, answer: Callable[[], object]) -> None:
+        """Note that a run was abandoned, and answer if this is the first that is known of its end."""
+        self._add(lambda batch: batch.given_up.append((run, answer)))
 
     def flush(self, timeout: float) -> bool:
         """Wait until all is written; tell whether it came to that within `timeout` seconds."""
@@ -334,6 +348,8 @@ class DatabaseHistory:
         self._write_dead(batch)
         self._write_ended(batch)
         self._write_skipped(batch)
+        self._look_for_open_runs(batch)
+        self._write_given_up(batch)
         if self._over:
             self._prune(next(iter(self._over)))
 
@@ -385,6 +401,22 @@ class DatabaseHistory:
             _store([skip], lambda some, plain: _note_skipped(some[0]))
             del batch.skipped[0]
             self._note_growth(skip.key)
+
+    def _look_for_open_runs(self, batch: _Batch) -> None:
+        while batch.lookers:
+            rows = _for_writing().filter(outcome=JobRun.Outcome.RUNNING).order_by("id")[:MOST_OPEN]
+            fields = ("run_id", "job_key", "slot", "attempt", "holder", "fencing_token")
+            found = [OpenRun(*values) for values in rows.values_list(*fields)]
+            batch.lookers.pop()(found)
+
+    def _write_given_up(self, batch: _Batch) -> None:
+        now = _stored(datetime.now(timezone.utc))
+        while batch.given_up:
+            run, answer = batch.given_up[0]
+            row = _for_writing().filter(run_id=run.id, outcome=JobRun.Outcome.RUNNING)
+            if row.update(outcome=JobRun.Outcome.ABANDONED, finished_at=now):
+                answer()
+            del batch.given_up[0]
 
     def _note_growth(self, key: str) -> None:
         """Prune a job from time to time, and at first: the process before this one may have ended before it did."""

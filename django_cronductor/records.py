@@ -67,6 +67,18 @@ class DeadRecord:
     fencing_token: int
 
 
+@dataclass(frozen=True)
+class OpenRun:
+    """A run that has no end in the history. `id` is its claim's token; `slot` None: a manual run."""
+
+    id: str
+    key: str
+    slot: int | None
+    attempt: int
+    holder: str
+    fencing_token: int
+
+
 class History(Protocol):
     """Where runs are recorded. Nothing here waits for a database, except where it says so."""
 
@@ -93,6 +105,12 @@ class History(Protocol):
 
     def abandoned(self, dead: DeadRecord) -> None:
         """Note a run whose holder died."""
+
+    def open_runs(self, answer: Callable[[list[OpenRun]], object]) -> None:
+        """Answer which runs have no end yet, the oldest first and not all of many, when that can be told."""
+
+    def give_up(self, run: OpenRun, answer: Callable[[], object]) -> None:
+        """Note that a run was abandoned, and answer if it had no end until now: once, whoever else notes the same."""
 
     def flush(self, timeout: float) -> bool:
         """Wait until all is written; tell whether it came to that within `timeout` seconds."""

@@ -13,7 +13,7 @@ from django_cronductor import signals
 from django_cronductor.backends.base import MANUAL, ClaimResult, DeadRun
 from django_cronductor.jobs import Job
 from django_cronductor.logs import get_logger
-from django_cronductor.records import DeadRecord, History, SkipRecord
+from django_cronductor.records import DeadRecord, History, OpenRun, SkipRecord
 from django_cronductor.runner import RunContext
 from django_cronductor.schedules import Schedule
 
@@ -72,20 +72,20 @@ class Reports:
         if answer.verdict == "paused":
             self.skipped(job, occurrence, "paused", None, 1)
         elif answer.verdict in ("taken", "held", "lost"):
-            fields = self._fields(job, occurrence, outcome=answer.verdict)
+            fields = self._fields(job.key, occurrence, outcome=answer.verdict)
             logger.debug("%s for %s: %s.", job.key, to_datetime(occurrence), answer.verdict, extra=fields)
         return passed
 
     def missed(self, job: Job, occurrence: int, count: int, why: str = "too late to start") -> None:
         """Report occurrences that could not start within their grace, the newest and how many."""
-        fields = self._fields(job, occurrence, outcome="missed", count=count)
+        fields = self._fields(job.key, occurrence, outcome="missed", count=count)
         logger.warning("%s missed %s%s: %s.", job.key, to_datetime(occurrence), _in_all(count), why, extra=fields)
         self._record(SkipRecord(job.key, occurrence, count, "missed", self._instance))
         self._send(signals.job_missed, job, key=job.key, scheduled_at=to_datetime(occurrence), count=count)
 
     def skipped(self, job: Job, occurrence: int, reason: str, holder: str | None, count: int) -> None:
         """Report occurrences that were not run for a reason, the newest and how many."""
-        fields = self._fields(job, occurrence, outcome=reason, count=count, holder=holder)
+        fields = self._fields(job.key, occurrence, outcome=reason, count=count, holder=holder)
         why = "its last run was still going" if reason == "held" else reason
         logger.info("%s skipped %s%s: %s.", job.key, to_datetime(occurrence), _in_all(count), why, extra=fields)
         self._record(SkipRecord(job.key, occurrence, count, reason, holder or self._instance))
@@ -94,17 +94,27 @@ class Reports:
         self._send(signals.job_skipped, job, **details)
 
     def abandoned(self, job: Job, dead: DeadRun, *, recovering: bool) -> None:
-        """Report a run whose holder died."""
+        """Report a run whose holder died, as its lease shows."""
         occurrence = None if dead.run == MANUAL else int(dead.run)
-        text = "%s: the run of %s by %s was abandoned: its lease ended without a release.%s"
-        when = "a request" if occurrence is None else to_datetime(occurrence)
-        more = " It is run again here." if recovering else ""
-        fields = self._fields(job, occurrence, outcome="abandoned", holder=dead.holder, fencing_token=dead.fence)
-        logger.error(text, job.key, when, dead.holder, more, extra=fields)
+        record = DeadRecord(job.key, occurrence, dead.attempt, dead.holder, dead.fence)
+        why = "its lease ended without a release"
+        self._tell_abandoned(record, job, f"{why}. It is run again here" if recovering else why)
         if self._history is not None:
-            self._history.abandoned(DeadRecord(job.key, occurrence, dead.attempt, dead.holder, dead.fence))
-        at = None if occurrence is None else to_datetime(occurrence)
-        self._send(signals.run_abandoned, job, key=job.key, scheduled_at=at, holder=dead.holder)
+            self._history.abandoned(record)
+
+    def orphaned(self, job: Job | None, run: OpenRun) -> None:
+        """Report a run whose row is all that is left of it; `job` None: it is declared no longer."""
+        record = DeadRecord(run.key, run.slot, run.attempt, run.holder, run.fencing_token)
+        self._tell_abandoned(record, job, "it has no lease, and its holder has gone")
+
+    def _tell_abandoned(self, dead: DeadRecord, job: Job | None, why: str) -> None:
+        fields = self._fields(
+            dead.key, dead.slot, outcome="abandoned", holder=dead.holder, fencing_token=dead.fencing_token
+        )
+        at = None if dead.slot is None else to_datetime(dead.slot)
+        text = "%s: the run of %s by %s was abandoned: %s."
+        logger.error(text, dead.key, at or "a request", dead.holder, why, extra=fields)
+        self._send(signals.run_abandoned, job, key=dead.key, scheduled_at=at, holder=dead.holder)
 
     def lost(self, job: Job, context: RunContext) -> None:
         """Report that a run here has lost its lease."""
@@ -122,9 +132,9 @@ class Reports:
         if self._history is not None:
             self._history.skipped(skip)
 
-    def _send(self, signal: Signal, job: Job, **details: Any) -> None:
+    def _send(self, signal: Signal, job: Job | None, **details: Any) -> None:
         self._tell(partial(signal.send_robust, sender=job, **details))
 
-    def _fields(self, job: Job, occurrence: int | None, **more: object) -> dict[str, object]:
+    def _fields(self, key: str, occurrence: int | None, **more: object) -> dict[str, object]:
         at = None if occurrence is None else to_datetime(occurrence)
-        return {"job": job.key, "scheduled_at": at, "instance": self._instance, **more}
+        return {"job": key, "scheduled_at": at, "instance": self._instance, **more}

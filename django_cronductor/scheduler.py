@@ -32,7 +32,8 @@ from django_cronductor.exceptions import BackendError, BackendRefused, Configura
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper
 from django_cronductor.logs import get_logger
-from django_cronductor.records import History, JobRecord, RunRecord
+from django_cronductor.orphans import Orphans
+from django_cronductor.records import History, JobRecord, OpenRun, RunRecord
 from django_cronductor.reports import Reports, count_occurrences, to_datetime
 from django_cronductor.runner import (
     ErrorContext,
@@ -140,6 +141,8 @@ class Scheduler:
 
         # A SimpleQueue, for its put may be called in a signal handler, whatever this thread is doing.
         self._inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        post, report = self._inbox.put, self._report_orphan
+        self._orphans = None if history is None else Orphans(backend, history, self._clock, post, report)
         self._runs: dict[str, tuple[Entry, Run]] = {}
         self._unwritten: dict[str, float] = {}
         """Runs that wait for their row in the history, by token, and until when."""
@@ -214,6 +217,8 @@ class Scheduler:
         self._claim_ready()
         self._take_requests()
         self._watch_runs()
+        if self._orphans is not None:
+            self._orphans.tick()
         self._touch()
         self._hear_keeper()
         return self._pause()
@@ -625,6 +630,9 @@ class Scheduler:
             self._hear_keeper()
         else:
             self._workers.submit(partial(self._runner.execute, run))
+
+    def _report_orphan(self, run: OpenRun) -> None:
+        self._reports.orphaned(self.registry.get(run.key) if run.key in self.registry else None, run)
 
     def _leave(self, entry: Entry, ended: str) -> None:
         """Start nothing and let the lease lapse: who looks then, here or elsewhere, reports the run as abandoned."""

@@ -169,7 +169,7 @@ class Link(LockBackend):
         return self._spoil(answer, arguments[0]) if isinstance(answer, Reply) else answer
 
     def _spoil(self, reply: Reply[Any], questions: Iterable[Any]) -> Reply[Any]:
-        keys = [getattr(question, "key", None) or question.lease.key for question in questions]
+        keys = [key_of(question) for question in questions]
         pairs = zip(keys, reply.answers, strict=True)
         return Reply(reply.now, [BackendError("a bad key") if key in self.spoiled else one for key, one in pairs])
 
@@ -192,7 +192,7 @@ class Link(LockBackend):
         return self._send("release", releases)
 
     def states(self, keys: Any) -> Any:
-        return self.inner.states(keys)
+        return self._send("states", keys)
 
     def pause(self, key: str) -> None:
         self._send("pause", key)
@@ -209,14 +209,14 @@ class Link(LockBackend):
     def request_run(self, key: str) -> Any:
         return self._send("request_run", key)
 
-    def take_request(self, key: str, token: str, ttl: int, holder: str) -> Any:
-        return self._send("take_request", key, token, ttl, holder)
+    def take_request(self, key: str, token: str, ttl: int, holder: str, *, unasked: bool = False) -> Any:
+        return self._send("take_request", key, token, ttl, holder, unasked)
 
     def heartbeat(self, instance: str) -> Any:
         return self._send("heartbeat", instance)
 
     def instances(self) -> Any:
-        return self.inner.instances()
+        return self._send("instances")
 
     def retire(self, instance: str) -> None:
         self._send("retire", instance)
@@ -226,6 +226,11 @@ class Link(LockBackend):
 
     def close(self) -> None:
         self.inner.close()
+
+
+def key_of(question: Any) -> str:
+    """Return which job one question of a batch is about."""
+    return question if isinstance(question, str) else getattr(question, "key", None) or question.lease.key
 
 
 class Replica(Scheduler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -71,3 +72,38 @@ def test_without_any_database_runcron_says_how_to_do_without_history(environment
     assert code == 1
     assert 'CRONDUCTOR["HISTORY"] can be 0' in said
     assert "Traceback" not in said
+
+
+def test_a_killed_run_of_the_single_instance_backend_is_reported_when_the_process_is_started_again(
+    environment: dict[str, str],
+) -> None:
+    """Its lease was in the memory of that process: its row is all that is left of it."""
+    code, said = outcome(environment, "-m", "django", "migrate", "-v", "0")
+    assert code == 0, said
+    with start({**environment, "PROJECT_HANGS": "1"}, "-u", "-m", "django", "runcron") as process:
+        read_until(process, "hangs\n")
+        process.kill()
+    with start(environment, "-u", "-m", "django", "runcron") as process:
+        line = read_until(process, "was abandoned")
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=DEADLINE)
+    assert "project.hang: the run of " in line
+    assert "was abandoned: it has no lease, and its holder has gone" in line
+    assert "abandoned" not in rest
+
+    outcomes = "print(list(JobRun.objects.filter(job_key='project.hang').values_list('outcome', flat=True)))"
+    code, said = outcome(
+        environment, "-c", f"import django; django.setup(); from django_cronductor.models import JobRun; {outcomes}"
+    )
+    assert (code, said) == (0, "['abandoned']\n")
+
+
+def read_until(process: subprocess.Popen[str], wanted: str) -> str:
+    """Return the first line of a process's output in which this stands."""
+    assert process.stdout is not None
+    read = []
+    for line in process.stdout:
+        read.append(line)
+        if wanted in line:
+            return line
+    raise AssertionError(f"{wanted!r} is not in:\n{''.join(read)}")

@@ -1,6 +1,9 @@
-"""Its job."""
+"""Its jobs."""
 
 from __future__ import annotations
+
+import os
+import threading
 
 from django_cronductor import cron
 
@@ -9,3 +12,10 @@ from django_cronductor import cron
 def tick() -> None:
     """Say that it runs."""
     print("tick", flush=True)
+
+
+@cron("* * * * * *", key="project.hang", enabled="PROJECT_HANGS" in os.environ)
+def hang() -> None:
+    """Run until the process ends."""
+    print("hangs", flush=True)
+    threading.Event().wait()

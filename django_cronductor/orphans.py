@@ -1,0 +1,96 @@
+"""Runs that have no end in the history, and nobody left who could write one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from django_cronductor.backends.base import LockBackend
+from django_cronductor.clock import Clock
+from django_cronductor.exceptions import BackendError
+from django_cronductor.records import History, OpenRun
+
+LOOK_EVERY = 30.0
+"""Seconds from one look to the next."""
+
+
+class Orphans:
+    """
+    Looks for runs whose holder has gone without a trace in the store: in a flush, or with the memory that was the store.
+
+    A dead run is usually seen by its lease, which the next claim finds. Where that is lost, the row in the history is
+    all that is left. Its run is given up when two looks in a row find neither its lease nor its holder, or at once where
+    that cannot be a mistake. `report` is told of each, on one replica only. `post` calls what it is given in the
+    loop's thread, in which all else here is called, too.
+    """
+
+    def __init__(
+        self,
+        backend: LockBackend,
+        history: History,
+        clock: Clock,
+        post: Callable[[Callable[[], object]], object],
+        report: Callable[[OpenRun], object],
+    ) -> None:
+        self._backend = backend
+        self._history = history
+        self._clock = clock
+        self._post = post
+        self._report = report
+        self._suspected: set[str] = set()
+        self._look_at = clock.monotonic()
+        self._asking = False
+
+    def tick(self) -> None:
+        """Look, if it is time to. Whether the history answers, and when, is not waited for."""
+        now = self._clock.monotonic()
+        if self._look_at <= now and not self._asking:
+            self._look_at, self._asking = now + LOOK_EVERY, True
+            self._history.open_runs(lambda runs: self._post(partial(self._sift, runs)))
+
+    def _sift(self, runs: list[OpenRun]) -> None:
+        self._asking = False
+        try:
+            orphans = self._without_holder(runs)
+        except BackendError:
+            return  # Nothing is known now: what was suspected is so still.
+        for run in orphans:
+            if run.id in self._suspected or self._is_surely_gone(run.holder):
+                self._history.give_up(run, partial(self._post, partial(self._report, run)))
+        self._suspected = {run.id for run in orphans}
+
+    def _without_holder(self, runs: list[OpenRun]) -> list[OpenRun]:
+        """Return those of which the store knows neither a holder who lives nor a lease, not even one that has ended."""
+        alive = self._backend.instances() if runs else {}
+        missing = [run for run in runs if run.holder not in alive and not self._is_at_work(run.holder)]
+        if not missing:
+            return []
+        states = self._backend.states(sorted({run.key for run in missing})).answers
+        unknown = any(isinstance(state, BackendError) for state in states)
+        leased = {state.lease.token for state in states if not isinstance(state, BackendError) and state.lease}
+        return [] if unknown else [run for run in missing if run.id not in leased]
+
+    def _is_at_work(self, holder: str) -> bool:
+        """Tell whether it is another process of this machine, of which a store in this one's memory knows nothing."""
+        return not self._backend.shared and _process_lives(holder) is True
+
+    def _is_surely_gone(self, holder: str) -> bool:
+        return not self._backend.shared and _process_lives(holder) is False
+
+
+def _process_lives(holder: str) -> bool | None:
+    """Tell whether a process of this machine lives; None: it is another's, or cannot be told."""
+    host, _, process = holder.rpartition(":")[0].rpartition(":")
+    if os.name != "posix" or host != socket.gethostname() or not process.isdecimal():
+        return None
+    if int(process) == os.getpid():
+        return False  # Another one that had this number, or its instance would be known here.
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
