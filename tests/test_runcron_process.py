@@ -529,6 +529,50 @@ def test_reload_runs_one_loop_in_its_child_and_starts_it_again_when_code_changes
     assert len({tick.partition(" ")[2] for tick in ticks}) == len(ticks)
 
 
+def test_reload_waits_for_a_broken_file_to_be_mended(project: Project) -> None:
+    project.declare(TICKING)
+    process = project.start("--reload")
+    process.wait_for("tick 2")
+    project.declare(TICKING + "def broken(:\n")
+    process.wait_for("SyntaxError")
+    process.wait_for("It is started again when a file changes.")
+    project.declare(TICKING.replace('"tick"', '"tock"'))
+    process.wait_for("tock 2")
+    assert process.stop() == 0
+
+
+def test_reload_lets_a_run_finish_and_gives_its_lease_back(project: Project, redis_client: redis.Redis) -> None:
+    project.declare(LINGERING)
+    process = project.start("--reload")
+    process.wait_for("working")
+    project.declare(IDLE)
+    process.wait_for("put away")
+    process.wait_for("Jobs: 1", 2)
+    assert not redis_client.hget(f"{{{project.prefix}}}:job:shop.linger", "token")
+    assert process.stop() == 0
+
+
+def test_reload_does_not_wait_for_a_run_that_will_not_end(project: Project) -> None:
+    project.declare(STUBBORN)
+    project.configure(SHUTDOWN_TIMEOUT=0.5)
+    process = project.start("--reload")
+    process.wait_for("working")
+    project.declare(IDLE)
+    process.wait_for("Jobs: 1", 2)
+    assert process.stop() == 0
+
+
+def test_reload_names_a_wrong_setting_without_a_traceback_and_waits(project: Project) -> None:
+    project.declare(TICKING)
+    project.configure(CACHE="default")
+    process = project.start("--reload")
+    process.wait_for("The cache 'default' is not in Redis")
+    project.configure()
+    process.wait_for("tick 2")
+    assert process.stop() == 0
+    assert "Traceback" not in process.text
+
+
 def test_reload_ends_on_ctrl_c(project: Project) -> None:
     project.declare(TICKING)
     process = project.start("--reload")

@@ -26,9 +26,12 @@ from django_cronductor.conf import get_config, scheduler_options
 from django_cronductor.exceptions import BackendError, ConfigurationError, JobNotFound, shown
 from django_cronductor.history import DatabaseHistory, in_transaction
 from django_cronductor.jobs import registry
+from django_cronductor.management.reloading import Reloader, is_child
 from django_cronductor.scheduler import Scheduler
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+RELOAD_TIMEOUT = 5.0
+"""Seconds that runs have to finish when code has changed."""
 FLUSH_WAIT = 1.0
 """Seconds that an exit at once waits for what was printed and logged to be written."""
 
@@ -73,13 +76,36 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until a signal, or once."""
-        if options["reload"]:
-            # The reloader ends by Ctrl-C itself, and takes SIGTERM over.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            autoreload.run_with_reloader(self._run, **options)
+        if options["reload"] and is_child():
+            self._run_until_code_changes(options)
+        elif options["reload"]:
+            sys.exit(Reloader(lambda text: self.stderr.write(self.style.WARNING(text))).run())
         else:
             with self._stopping_on_signals():
                 self._run(**options)
+
+    def _run_until_code_changes(self, options: dict[str, Any]) -> None:
+        ended = threading.Event()
+
+        def run() -> None:
+            try:
+                self._run(**options)
+            except CommandError as error:  # A file that is to be mended is waited for.
+                self.stderr.write(self.style.ERROR(str(error)))
+            finally:
+                ended.set()
+
+        # Django's reloader ends by Ctrl-C itself, and takes SIGTERM over.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            autoreload.run_with_reloader(run)
+        finally:
+            for number in SIGNALS:
+                signal.signal(number, self._on_signal)
+            self.told_to_stop = True
+            if self.scheduler is not None:
+                self.scheduler.stop()
+                ended.wait(RELOAD_TIMEOUT + FLUSH_WAIT)
 
     def _run(self, **options: Any) -> None:
         _show_logs_somewhere()
@@ -92,6 +118,9 @@ class Command(BaseCommand):
                 # In a test's transaction it is written there; elsewhere nobody waits for a database that hangs.
                 history = DatabaseHistory(config.history, inline=options["once"] and in_transaction())
                 history.check()
+            chosen = scheduler_options(config)
+            if options["reload"]:
+                chosen["shutdown_timeout"] = min(config.shutdown_timeout, RELOAD_TIMEOUT)
             self.scheduler = Scheduler(
                 registry,
                 backend,
@@ -100,7 +129,7 @@ class Command(BaseCommand):
                 inline=options["once"],
                 on_pass=heartbeat,
                 history=history,
-                **scheduler_options(config),
+                **chosen,
             )
         except (ConfigurationError, JobNotFound) as error:
             raise CommandError(str(error)) from error
