@@ -59,14 +59,16 @@ class TestManualClock:
         assert clock.time() == START.timestamp() - 8 * 3600
         assert clock.monotonic() == before
 
-    def test_a_moment_is_given_in_seconds_or_as_an_aware_datetime(self) -> None:
+    def test_a_moment_is_given_in_seconds_or_as_an_aware_datetime_or_as_text(self) -> None:
         there = datetime(2026, 3, 29, 3, 0, 0, 1500, tzinfo=timezone(timedelta(hours=2)))
         assert ManualClock(there).time() == ManualClock(there.timestamp()).time() == there.timestamp()
+        assert ManualClock("2026-03-29T03:00:00.001500+02:00").time() == there.timestamp()
+        assert ManualClock("2026-03-29T01:00:00.001500Z").time() == there.timestamp()
 
     def test_time_does_not_go_back_by_itself(self) -> None:
         with pytest.raises(ValueError, match="use set_time"):
             ManualClock().advance(-1)
 
     def test_a_naive_datetime_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="aware"):
+        with pytest.raises(ValueError, match="give an offset from UTC"):
             ManualClock(datetime(2026, 1, 5))

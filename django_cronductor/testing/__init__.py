@@ -8,5 +8,24 @@ from django_cronductor.testing.conformance import (
     BackendConformance,
     BackendDamageConformance,
 )
+from django_cronductor.testing.locks import local_locks
+from django_cronductor.testing.runs import ManualContext, RunResult, make_context, run_job
+from django_cronductor.testing.scheduler import Event, ManualScheduler
+from django_cronductor.testing.schedules import assert_due, assert_not_due, due_between
 
-__all__ = ["BackendClockConformance", "BackendConformance", "BackendDamageConformance", "ManualClock"]
+__all__ = [
+    "BackendClockConformance",
+    "BackendConformance",
+    "BackendDamageConformance",
+    "Event",
+    "ManualClock",
+    "ManualContext",
+    "ManualScheduler",
+    "RunResult",
+    "assert_due",
+    "assert_not_due",
+    "due_between",
+    "local_locks",
+    "make_context",
+    "run_job",
+]

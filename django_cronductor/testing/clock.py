@@ -13,11 +13,11 @@ class ManualClock:
     """
     A wall clock and a monotonic clock that stand still until a test moves them.
 
-    Instants are seconds since the epoch, or aware datetimes. Time is kept in whole nanoseconds, so that many small
-    steps add up exactly.
+    Instants are seconds since the epoch, aware datetimes, or text in ISO 8601 with an offset from UTC. Time is kept in
+    whole nanoseconds, so that many small steps add up exactly.
     """
 
-    def __init__(self, start: float | datetime = START) -> None:
+    def __init__(self, start: float | datetime | str = START) -> None:
         self._lock = threading.Lock()
         self._wall = _nanoseconds(start)
         self._monotonic = 1_000 * 10**9
@@ -38,16 +38,24 @@ class ManualClock:
             self._wall += round(seconds * 10**9)
             self._monotonic += round(seconds * 10**9)
 
-    def set_time(self, instant: float | datetime) -> None:
+    def set_time(self, instant: float | datetime | str) -> None:
         """Step the wall clock, forwards or back, as an operator would: the monotonic clock does not notice."""
         with self._lock:
             self._wall = _nanoseconds(instant)
 
 
-def _nanoseconds(instant: float | datetime) -> int:
-    if not isinstance(instant, datetime):
+def to_instant(instant: datetime | str) -> datetime:
+    """Return an instant as an aware datetime in UTC. Raises ValueError for one without an offset from UTC."""
+    if isinstance(instant, str):
+        # Python 3.10 reads no "Z".
+        instant = datetime.fromisoformat(f"{instant[:-1]}+00:00" if instant.endswith(("Z", "z")) else instant)
+    if instant.utcoffset() is None:
+        raise ValueError(f"{instant} can be any of many instants: give an offset from UTC, as in {instant}+00:00.")
+    return instant.astimezone(timezone.utc)
+
+
+def _nanoseconds(instant: float | datetime | str) -> int:
+    if isinstance(instant, (int, float)):
         return round(instant * 10**9)
-    if instant.tzinfo is None:
-        raise ValueError("A clock needs an aware datetime.")
-    since = instant - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    since = to_instant(instant) - datetime(1970, 1, 1, tzinfo=timezone.utc)
     return ((since.days * 86_400 + since.seconds) * 10**6 + since.microseconds) * 1_000
