@@ -18,6 +18,7 @@ cronductor.W001     A job's schedule means something else than it seems to.
 cronductor.W002     A job's ttl, or DEFAULT_TTL, is shorter than a second.
 cronductor.W003     The locks share their Redis database with another cache, which would clear them.
 cronductor.W004     With ``--deploy``: the backend keeps its locks in this process.
+cronductor.W005     Jobs are tasks whose task backend hands them to no worker.
 ==================  ==========================================================================================
 
 A backend's own checks, with ids of its own, run with ``--deploy``.
@@ -36,10 +37,16 @@ from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A
 from django_cronductor import conf
 from django_cronductor.backends import is_redis_cache, resolve_backend_class
 from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.handlers import is_task
 from django_cronductor.jobs import Job, registry
 
 TAG = "cronductor"
 SHORT_TTL_MS = 1000
+MOST_NAMED = 5
+TASK_BACKENDS_WITHOUT_WORKERS = {
+    "immediate.ImmediateBackend": "runs a task at once, in runcron's own thread",
+    "dummy.DummyBackend": "never runs a task",
+}
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -64,6 +71,12 @@ def check_settings(app_configs: object, **kwargs: object) -> list[CheckMessage]:
 def check_jobs(app_configs: object, **kwargs: object) -> list[CheckMessage]:
     """Report what is wrong with the declared jobs, given the settings."""
     return list(job_messages(registry, conf.lenient_config(), readable=not conf.problems()))
+
+
+@register(TAG)
+def check_task_backends(app_configs: object, **kwargs: object) -> list[CheckMessage]:
+    """Report jobs whose tasks no worker gets."""
+    return list(task_messages(registry))
 
 
 @register(TAG)
@@ -124,6 +137,33 @@ def job_messages(jobs: Iterable[Job], config: conf.Config, *, readable: bool = T
                 obj=place,
                 id="cronductor.E009",
             )
+
+
+def task_messages(jobs: Iterable[Job]) -> Iterator[CheckMessage]:
+    """Yield a warning for each task backend that has jobs and no workers."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for job in jobs:
+        if is_task(job.handler):
+            name = _without_workers(job.handler.get_backend())
+            if name is not None:
+                found.setdefault((job.handler.backend, name), []).append(job.key)
+    for (alias, name), keys in found.items():
+        more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
+        yield Warning(
+            f"The task backend {alias!r} is {name.rpartition('.')[2]}, which {TASK_BACKENDS_WITHOUT_WORKERS[name]}. Of "
+            f"these jobs nothing is known but that they were enqueued: {', '.join(keys[:MOST_NAMED])}{more}.",
+            hint=f"Name a task backend that has workers in TASKS[{alias!r}], or declare the function without @task.",
+            id="cronductor.W005",
+        )
+
+
+def _without_workers(backend: object) -> str | None:
+    """Return which of Django's (or the backport's) own task backends it is, if it is one."""
+    for cls in type(backend).__mro__:
+        package, _, name = f"{cls.__module__}.{cls.__qualname__}".partition(".backends.")
+        if package in ("django.tasks", "django_tasks") and name in TASK_BACKENDS_WITHOUT_WORKERS:
+            return name
+    return None
 
 
 def redis_database(alias: str) -> tuple[str, ...] | None:

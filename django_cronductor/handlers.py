@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 from asgiref.sync import iscoroutinefunction
 from django.apps import apps
@@ -15,6 +15,21 @@ from django.apps import apps
 from django_cronductor.exceptions import ConfigurationError, shown
 
 Handler = Callable[..., Any]
+
+
+class Task(Protocol):
+    """A task of Django's tasks framework, or of its backport: it is enqueued, and workers elsewhere run it."""
+
+    @property
+    def func(self) -> Callable[..., Any]: ...
+
+    @property
+    def backend(self) -> str: ...
+
+    def get_backend(self) -> Any: ...
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...
+
 
 MOST_WRAPPERS = 50
 
@@ -29,8 +44,7 @@ else:
 
 def check_handler(func: object, role: str, *, takes_context: bool) -> None:
     """Refuse what cannot be called as the job will be: with nothing, or with the context."""
-    # Asked of the class: some objects have every attribute that one asks them for.
-    if hasattr(type(func), "enqueue"):
+    if is_task(func):
         raise ConfigurationError(f"{role} is a task: declare a function that calls its .enqueue() instead.")
     if isinstance(func, (classmethod, staticmethod)):
         raise ConfigurationError(f"{role} is a {type(func).__name__}: declare a function outside the class.")
@@ -49,6 +63,22 @@ def check_handler(func: object, role: str, *, takes_context: bool) -> None:
             "method with schedule()."
         )
     _check_signature(func, role, takes_context=takes_context)
+
+
+def check_task(task: Any, role: str) -> None:
+    """Refuse a task that cannot be enqueued without arguments."""
+    problem = _misfit(_signature_that_counts(task.func), task.takes_context)
+    if problem is not None:
+        raise ConfigurationError(
+            f"{role} is a task that cannot be enqueued without arguments: {problem}. Declare a function that calls its "
+            ".enqueue() with them."
+        )
+
+
+def is_task(func: object) -> TypeGuard[Task]:
+    """Tell whether it is a task of Django's tasks framework, or of its backport."""
+    # Asked of the class: some objects have every attribute that one asks them for.
+    return all(hasattr(type(func), name) for name in ("enqueue", "module_path"))
 
 
 def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:
@@ -108,10 +138,16 @@ def _in_class(func: FunctionType) -> bool:
 
 
 def bare(func: object) -> object:
-    """Return what a partial or a bound method calls."""
-    while isinstance(func, (functools.partial, MethodType)):
-        func = func.func if isinstance(func, functools.partial) else func.__func__
+    """Return what a partial, a bound method or a task calls."""
+    while (inner := _called_by(func)) is not None:
+        func = inner
     return func
+
+
+def _called_by(func: Any) -> object | None:
+    if isinstance(func, functools.partial) or is_task(func):
+        return func.func
+    return func.__func__ if isinstance(func, MethodType) else None
 
 
 def innermost(func: object) -> object:

@@ -614,6 +614,7 @@ def _end_of(run: RunRecord, texts: Texts, plain: bool) -> dict[str, Any]:
         "lateness": run.lateness,
         "finished_at": _stored(run.started_at + timedelta(seconds=run.duration)),
         "duration": run.duration,
+        "task_result_id": storable(run.task_result_id, 500),
         **texts,
     }
 

@@ -19,18 +19,28 @@ from django_cronductor.durations import Duration, milliseconds
 from django_cronductor.exceptions import ConfigurationError, JobNotFound, shown
 from django_cronductor.handlers import (
     Handler,
+    Task,
     app_label_of,
     bare,
     check_handler,
+    check_task,
     innermost,
     is_async_handler,
+    is_task,
     kind_of,
     qualname_of,
 )
 from django_cronductor.keys import LONGEST_KEY, check_key
 from django_cronductor.schedules import Schedule
 
-F = TypeVar("F", bound=Handler)
+F = TypeVar("F", bound="Handler | Task")
+
+NOT_FOR_TASKS = {
+    "recover": "it is enqueued, and what then becomes of it is up to the workers of its task backend.",
+    "timeout": "it is enqueued, and how long it may take is up to the workers of its task backend.",
+    "takes_context": "the context of a run stays in this process, and @task(takes_context=True) passes it another.",
+}
+"""Options that say nothing of a job whose handler is a task, and why."""
 
 LONGEST_LIST = 300
 """Characters of the keys that an error lists."""
@@ -42,7 +52,7 @@ class Declaration:
 
     key: str
     expression: str
-    handler: Handler
+    handler: Handler | Task
     timezone: str | None
     ttl_ms: int | None
     grace_ms: int | None
@@ -166,7 +176,7 @@ class JobRegistry:
         takes_context: bool = False,
     ) -> Callable[[F], F]:
         """
-        Declare the decorated function as a job, and leave it unchanged.
+        Declare the decorated function as a job, and leave it unchanged. A task of django.tasks is enqueued.
 
         The default key is "<app label>.<function name>". Raises ConfigurationError for anything that could not run.
         """
@@ -184,7 +194,7 @@ class JobRegistry:
     def schedule(
         self,
         expression: str,
-        handler: Handler,
+        handler: Handler | Task,
         *,
         key: str,
         ttl: Duration | None = None,
@@ -248,7 +258,7 @@ class JobRegistry:
                 del self._jobs[job.key]
                 self._changed()
 
-    def _declare(self, draft: _Draft, handler: Handler, key: str | None) -> None:
+    def _declare(self, draft: _Draft, handler: Handler | Task, key: str | None) -> None:
         if key is not None:
             self._add(draft.job(self, handler, key))
         elif apps.apps_ready:
@@ -312,13 +322,13 @@ class _Draft:
     enabled: bool
     takes_context: bool
 
-    def job(self, registry: JobRegistry, handler: Handler, key: str) -> Job:
+    def job(self, registry: JobRegistry, handler: Handler | Task, key: str) -> Job:
         """Check everything and make the job."""
         with self._explained("A job"):
             check_key(key, "its key")
         with self._explained(f"Job {key}"):
             self._check_flags()
-            check_handler(handler, "its handler", takes_context=self.takes_context)
+            self._check_handler(handler)
             if self.when is not None:
                 check_handler(self.when, "when", takes_context=self.takes_context)
             ttl, grace, timeout = (self._milliseconds(name) for name in ("ttl", "grace", "timeout"))
@@ -345,19 +355,29 @@ class _Draft:
             job.schedule("UTC")
         return job
 
-    def default_key(self, handler: Handler) -> str:
+    def default_key(self, handler: Handler | Task) -> str:
         """Return the key of a plain function of an app: "<app label>.<function name>"."""
         with self._explained(f"The job {qualname_of(innermost(handler))}"):
-            check_handler(handler, "its handler", takes_context=self.takes_context)
-            if not isinstance(handler, FunctionType) or handler.__name__ == "<lambda>":
+            self._check_handler(handler)
+            function = bare(handler) if is_task(handler) else handler
+            if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
                 raise ConfigurationError(f"{kind_of(handler)} has no name to make a key of: give it one with key=.")
-            label = app_label_of(handler.__module__)
+            label = app_label_of(function.__module__)
             if label is None:
                 raise ConfigurationError(
-                    f"the module {handler.__module__} is in no installed app: give the job a key with key=, or add its "
-                    "app to INSTALLED_APPS."
+                    f"the module {function.__module__} is in no installed app: give the job a key with key=, or add "
+                    "its app to INSTALLED_APPS."
                 )
-            return f"{label}.{handler.__name__}"
+            return f"{label}.{function.__name__}"
+
+    def _check_handler(self, handler: object) -> None:
+        if not is_task(handler):
+            check_handler(handler, "its handler", takes_context=self.takes_context)
+            return
+        check_task(handler, "its handler")
+        for option, reason in NOT_FOR_TASKS.items():
+            if getattr(self, option) not in (None, False):
+                raise ConfigurationError(f"{option} is not for a task: {reason} Leave it out.")
 
     def _check_flags(self) -> None:
         for name in ("recover", "enabled", "takes_context"):

@@ -85,6 +85,8 @@ class JobRun(models.Model):
     count = models.PositiveIntegerField(_("occurrences"), default=1)
     holder = models.CharField(_("lock holder"), max_length=300, blank=True)
     fencing_token = models.BigIntegerField(_("fencing token"), null=True, blank=True)
+    # The database has the default, too: in a deploy the version before goes on writing rows without the column.
+    task_result_id = models.CharField(_("task result"), max_length=500, blank=True, default="", db_default="")
     error_type = models.CharField(_("error"), max_length=200, blank=True)
     error_message = models.TextField(_("error message"), blank=True)
     traceback = models.TextField(_("traceback"), blank=True)

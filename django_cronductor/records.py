@@ -43,6 +43,7 @@ class RunRecord:
     outcome: str = ""
     duration: float = 0.0
     error: BaseException | None = None
+    task_result_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from django.utils import translation
 from django_cronductor import leases, signals
 from django_cronductor.clock import Clock
 from django_cronductor.exceptions import LeaseLost, Stopping
+from django_cronductor.handlers import Task, is_task
 from django_cronductor.leases import HeldLease
 from django_cronductor.logs import get_logger
 from django_cronductor.records import History, RunRecord
@@ -33,7 +34,7 @@ logger = get_logger(__name__)
 Trigger = Literal["schedule", "catch-up", "recover", "manual"]
 ErrorPhase = Literal["acquire", "when", "handler", "renew", "release"]
 Phase = ErrorPhase | leases.Phase
-Outcome = Literal["succeeded", "failed", "timed out", "lost", "interrupted", "condition"]
+Outcome = Literal["succeeded", "enqueued", "failed", "timed out", "lost", "interrupted", "condition"]
 
 
 SOON = 1.0
@@ -58,7 +59,7 @@ class RunnableJob(Protocol):
     def expression(self) -> str: ...
 
     @property
-    def handler(self) -> Callable[..., Any]: ...
+    def handler(self) -> Callable[..., Any] | Task: ...
 
     @property
     def when(self) -> Callable[..., Any] | None: ...
@@ -76,7 +77,8 @@ class RunContext:
 
     `scheduled_at` and `started_at` are aware datetimes in UTC; `scheduled_at` is None for a manual run. `lateness` is
     from the one to the other in seconds, by the store's clock; 0 for a manual run. `missed` counts the occurrences that
-    this one stands for besides itself (at most 1,000).
+    this one stands for besides itself (at most 1,000). `task_result_id` is that of the task that was enqueued, if
+    the handler is a task.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class RunContext:
         self.instance = instance
         self.missed = missed
         self.lateness = 0.0
+        self.task_result_id = ""
         self._held = held
         self._told_to_stop: str | None = None
 
@@ -240,7 +243,7 @@ class Runner:
         """Run it in this thread."""
         try:
             with django_defaults():
-                make_caches()
+                make_clients(run.job.handler)
                 contextvars.copy_context().run(self._run, run)  # What it sets there is no affair of the next run.
         finally:
             self._give_back(run, "failed")  # Only a fault of ours comes here with the lease still held.
@@ -320,13 +323,21 @@ class Runner:
 
     def _handle(self, run: Run) -> BaseException | None:
         try:
-            if run.job.is_async:
-                self._call(run, run.job.handler)
+            handler: Any = run.job.handler
+            if is_task(handler):
+                self._enqueue(run, handler)
+            elif run.job.is_async:
+                self._call(run, handler)
             else:
-                refuse_awaitable(self._plain_call(run, run.job.handler))
+                refuse_awaitable(self._plain_call(run, handler))
         except BaseException as error:  # noqa: BLE001 - Whatever a handler raises, SystemExit included, ends its run alone.
             return error
         return None
+
+    def _enqueue(self, run: Run, task: Task) -> None:
+        result = task.enqueue()
+        refuse_awaitable(result)
+        run.context.task_result_id = str(getattr(result, "id", ""))
 
     def _plain_call(self, run: Run, function: Callable[..., Any]) -> Any:
         return function(run.context) if run.job.takes_context else function()
@@ -364,7 +375,7 @@ class Runner:
             started_at = run.context.started_at
             lateness = 0.0 if run.record.slot is None else run.lateness
             end = replace(run.record, started_at=started_at, lateness=lateness, outcome=outcome)
-            end.duration, end.error = duration, error
+            end.duration, end.error, end.task_result_id = duration, error, run.context.task_result_id
             self._history.ended(end)
 
     def _outcome(self, run: Run, error: BaseException | None) -> Outcome:
@@ -374,7 +385,9 @@ class Runner:
             return "lost"
         if run.interrupted or isinstance(error, Stopping):
             return "interrupted"
-        return "succeeded" if error is None else "failed"
+        if error is not None:
+            return "failed"
+        return "enqueued" if is_task(run.job.handler) else "succeeded"
 
     def _finish(
         self,
@@ -394,20 +407,26 @@ class Runner:
         self._record(run, outcome, duration, error)
         asked_for = outcome != "failed" and isinstance(error, (LeaseLost, Stopping, asyncio.CancelledError))
         unexpected = None if asked_for else error
-        level = {"succeeded": logging.INFO, "failed": logging.ERROR}.get(outcome, logging.WARNING)
         text = "%s %s after %.3f s."
-        logger.log(level, text, name_of(run), outcome, duration, exc_info=unexpected, extra=fields)
+        logger.log(level_of(outcome), text, name_of(run), outcome, duration, exc_info=unexpected, extra=fields)
         if unexpected is not None:
             self._errors.report(unexpected, phase, run.job, run.context.scheduled_at)
         details = {"context": run.context, "outcome": outcome, "duration": duration, "error": error}
         tell(partial(tell_receivers, "job_finished", run, **details))
 
 
-def make_caches() -> None:
-    """Make this thread's clients of the caches: each lives in a context, and one first made in a run's ends with it."""
+def make_clients(handler: object) -> None:
+    """
+    Make this thread's clients of the caches, and of a task's queue.
+
+    Each lives in a context, and one first made in a run's ends with it.
+    """
     for alias in caches:
         with suppress(Exception):  # Who uses it will see.
             caches[alias]
+    if is_task(handler):
+        with suppress(Exception):
+            handler.get_backend()
 
 
 @contextmanager
@@ -478,6 +497,11 @@ def refuse_awaitable(
 def now_of(clock: Clock) -> datetime:
     """Return a clock's wall time as an aware datetime in UTC."""
     return datetime.fromtimestamp(clock.time(), timezone.utc)
+
+
+def level_of(outcome: Outcome) -> int:
+    """Return how loudly the log tells of an outcome."""
+    return {"succeeded": logging.INFO, "enqueued": logging.INFO, "failed": logging.ERROR}.get(outcome, logging.WARNING)
 
 
 def name_of(run: Run) -> str:

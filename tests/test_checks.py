@@ -307,4 +307,4 @@ class TestDocumentation:
         documented = {word for word in table.split() if word.startswith("cronductor.")}
         used = {word for word in source.replace('"', " ").replace(")", " ").split() if word.startswith("cronductor.")}
         assert used == documented
-        assert len(documented) == 14
+        assert len(documented) == 15

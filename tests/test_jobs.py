@@ -348,12 +348,6 @@ class GeneratorThing:
         yield 1
 
 
-class Task:
-    """Looks like a task of Django's: it is enqueued, and not called."""
-
-    def enqueue(self) -> None: ...
-
-
 class TestHandler:
     @pytest.mark.parametrize(
         ("func", "reason"),
@@ -369,7 +363,6 @@ class TestHandler:
             (staticmethod(handler), "is a staticmethod"),
             (Thing.method, "Thing.method is a function inside a class"),
             (Thing.on_nothing, "Thing.on_nothing is a function inside a class"),
-            (Task(), ".enqueue()"),
         ],
     )
     @pytest.mark.parametrize("key", ["a", None])
@@ -379,11 +372,6 @@ class TestHandler:
         with refused("its handler", reason):
             registry.cron(EVERY_MINUTE, key=key)(func)
         assert len(registry) == 0
-
-    def test_task_of_django_is_refused(self, registry: JobRegistry) -> None:
-        tasks = pytest.importorskip("django.tasks", reason="Django before 6.0 has no tasks")
-        with refused("its handler is a task", ".enqueue()"):
-            registry.cron(EVERY_MINUTE, key="a")(tasks.task(handler))
 
     def test_function_declared_inside_a_class_is_refused(self, registry: JobRegistry) -> None:
         with refused("Jobs.run is a function inside a class"):
