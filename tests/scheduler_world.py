@@ -156,11 +156,11 @@ class Link(LockBackend):
         """Return the first arguments of all calls of an operation."""
         return [argument for called, argument in self.calls if called == name]
 
-    def _send(self, name: str, *arguments: Any) -> Any:
+    def _send(self, name: str, *arguments: Any, **options: Any) -> Any:
         self.calls.append((name, arguments[0] if arguments else None))
         if self.broken & {name, "all"}:
             raise BackendError("the line is cut")
-        answer = getattr(self.inner, name)(*arguments)
+        answer = getattr(self.inner, name)(*arguments, **options)
         self.meanwhile.pop(name, lambda: None)()
         self._pass_time(self.lag.pop(name, 0.0))
         if self.deaf.get(name):
@@ -210,7 +210,7 @@ class Link(LockBackend):
         return self._send("request_run", key)
 
     def take_request(self, key: str, token: str, ttl: int, holder: str, *, unasked: bool = False) -> Any:
-        return self._send("take_request", key, token, ttl, holder, unasked)
+        return self._send("take_request", key, token, ttl, holder, unasked=unasked)
 
     def heartbeat(self, instance: str) -> Any:
         return self._send("heartbeat", instance)

@@ -132,7 +132,7 @@ class ClaimResult:
     * `early`: not yet, by the store's clock; or the job rests after the store lost its data.
     * `lost`: it was won under this token, but the lease has gone since.
     * `undeclared`: the store does not know the job: declare it, then ask again.
-    * `busy`, `none` (`take_request` alone): a lease is live; there is no request.
+    * `busy`, `none` (`take_request` alone): a lease is live (`holder`), or the job rests; there is no request.
 
     `left`: milliseconds until asking again makes sense, 0 if never. `previous`: the newest occurrence decided before
     this one (never before the declaration): all between the two are passed over, and yours to report. `dead`: a dead
@@ -236,7 +236,7 @@ class LastLease:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What the store knows of a job. Without `since` it does not know it."""
+    """What the store knows of a job. Without `since` it does not know it. `requested`: of a request that still counts."""
 
     key: str
     since: int | None = None
@@ -304,7 +304,8 @@ class LockBackend(ABC):
         A job that is known with the same fingerprint keeps its `since`; another fingerprint starts it anew, from the
         seed if there is one, else from now. Where the store did not know the job at all, the occurrence and the fence
         are raised to the seeds, a pause is taken over, and, if there was any seed and the store is shared, the job
-        rests for three renewal periods: living holders are to write their leases back first. Never touches a lease.
+        rests for three renewal periods: living holders are to write their leases back first, and who declares later may
+        know of a newer occurrence: it is raised to theirs, too. Never touches a lease.
         """
 
     @abstractmethod
@@ -360,11 +361,20 @@ class LockBackend(ABC):
 
     @abstractmethod
     def request_run(self, key: str) -> bool:
-        """Ask the replicas to run the job now, paused or not. One request per job; False if it is not declared."""
+        """
+        Ask the replicas to run the job now, paused or not; False if it is not declared.
+
+        One request per job. Heartbeats carry it until it is taken, or for a minute.
+        """
 
     @abstractmethod
-    def take_request(self, key: str, token: str, ttl: int, holder: str) -> ClaimResult:
-        """Take the request and the lease in one step: `won`, `busy`, `none`, or as `claim` for a repeated token."""
+    def take_request(self, key: str, token: str, ttl: int, holder: str, *, unasked: bool = False) -> ClaimResult:
+        """
+        Take the request and the lease in one step: `won`, `busy`, `none`, or as `claim` for a repeated token.
+
+        `unasked`: take the lease for a manual run without a request, and leave one that is there alone; a job that is
+        not declared is `undeclared`.
+        """
 
     @abstractmethod
     def heartbeat(self, instance: str) -> Heartbeat:

@@ -69,6 +69,10 @@ class Job:
         """Tell whether somebody runs."""
         return self.lease is not None and self.expires > now
 
+    def is_requested(self, now: int) -> bool:
+        """Tell whether there is a request to run it that still counts."""
+        return self.requested is not None and now - self.requested <= REQUEST_LIFETIME
+
     def dead(self, now: int) -> DeadRun | None:
         """Return the run whose lease has ended and that nobody was told of."""
         return None if self.live(now) else self.run()
@@ -330,7 +334,7 @@ class LocalBackend(LockBackend):
 
     def states(self, keys: Sequence[str]) -> Reply[JobState]:
         """Read jobs, changing nothing."""
-        return self._batch(keys, lambda key, now: _state(key, self.store.jobs.get(key, Job())))
+        return self._batch(keys, lambda key, now: _state(key, self.store.jobs.get(key, Job()), now))
 
     def pause(self, key: str) -> None:
         """Let no scheduled occurrence run."""
@@ -365,18 +369,21 @@ class LocalBackend(LockBackend):
             job.requested = self.time()
             return True
 
-    def take_request(self, key: str, token: str, ttl: int, holder: str) -> ClaimResult:
-        """Take a request and the lease in one step."""
+    def take_request(self, key: str, token: str, ttl: int, holder: str, *, unasked: bool = False) -> ClaimResult:
+        """Take a request and the lease in one step; see the contract."""
         with self.store.lock:
             job, now = self.store.job(key), self.time()
             job.cut(now)
             if job.asked == token:
                 return job.replay(token, ttl, now)
-            if job.live(now):
-                return ClaimResult("busy")
-            requested, job.requested = job.requested, None
-            if requested is None or now - requested > REQUEST_LIFETIME:
-                return ClaimResult("none")
+            if unasked and job.since is None:
+                return ClaimResult("undeclared")
+            if job.lease and job.live(now):
+                return ClaimResult("busy", left=job.expires - now, holder=job.lease.holder)
+            if not unasked:
+                fresh, job.requested = job.is_requested(now), None
+                if not fresh:
+                    return ClaimResult("none")
             dead = job.dead(now)
             job.win(Lease(key, token, 0, ttl, holder, MANUAL), now)
             return job.say(token, ClaimResult("won", dead=dead, fence=job.fence))
@@ -389,7 +396,7 @@ class LocalBackend(LockBackend):
             instances[instance] = now
             for name in [name for name, seen in instances.items() if now - seen > INSTANCE_LIFETIME]:
                 del instances[name]
-            requested = frozenset(key for key, job in self.store.jobs.items() if job.requested is not None)
+            requested = frozenset(key for key, job in self.store.jobs.items() if job.is_requested(now))
             return Heartbeat(now, known, requested)
 
     def instances(self) -> dict[str, int]:
@@ -431,7 +438,7 @@ def _run(lease: Lease) -> int | Literal["manual"]:
     return lease.run
 
 
-def _state(key: str, job: Job) -> JobState:
+def _state(key: str, job: Job, now: int) -> JobState:
     return JobState(
         key,
         since=job.since,
@@ -443,6 +450,6 @@ def _state(key: str, job: Job) -> JobState:
         expires=job.expires if job.lease else None,
         fence=job.fence,
         pending=None if job.pending < 0 else job.pending,
-        requested=job.requested,
+        requested=job.requested if job.is_requested(now) else None,
         last=job.last,
     )

@@ -196,7 +196,7 @@ class RedisBackend(LockBackend):
         """Read jobs, changing nothing."""
         reply = self._batch("states", [self._job(key) for key in keys], [()] * len(keys), dict)
         answers = [
-            one if isinstance(one, BackendError) else self._read(partial(_state, key, one))
+            one if isinstance(one, BackendError) else self._read(partial(_state, key, one, reply.now))
             for key, one in zip(keys, reply.answers, strict=True)
         ]
         return Reply(reply.now, answers)
@@ -215,21 +215,21 @@ class RedisBackend(LockBackend):
 
     def forget(self, key: str) -> None:
         """Delete the job's hash and its request."""
-        self._call(lambda: self._claims.pipeline().delete(self._job(key)).srem(self._requests, key).execute())
+        self._call(lambda: self._claims.pipeline().delete(self._job(key)).zrem(self._requests, key).execute())
 
     def request_run(self, key: str) -> bool:
         """Ask the replicas to run the job now."""
         return self._one("request_run", [self._job(key), self._requests], [key], bool)
 
-    def take_request(self, key: str, token: str, ttl: int, holder: str) -> ClaimResult:
-        """Take a request and the lease in one step."""
-        arguments = [token, ttl, 3 * renewal_period(ttl), holder, REQUEST_LIFETIME, key]
+    def take_request(self, key: str, token: str, ttl: int, holder: str, *, unasked: bool = False) -> ClaimResult:
+        """Take a request and the lease in one step; see the contract."""
+        arguments = [token, ttl, 3 * renewal_period(ttl), holder, REQUEST_LIFETIME, int(unasked), key]
         return self._one("take_request", [self._job(key), self._requests], arguments, _claim_result)
 
     def heartbeat(self, instance: str) -> Heartbeat:
         """Say that the instance lives."""
         keys = [self._instances, self._requests]
-        now, known, requests = self._run("heartbeat", keys, [instance, INSTANCE_LIFETIME], upkeep=True)
+        now, known, requests = self._run("heartbeat", keys, [instance, INSTANCE_LIFETIME, REQUEST_LIFETIME], upkeep=True)
         return Heartbeat(int(now), known is not None, frozenset(requests))
 
     def instances(self) -> dict[str, int]:
@@ -560,11 +560,12 @@ def _release_result(answer: dict[str, Any]) -> ReleaseResult:
     return ReleaseResult(answer["ok"], answer.get("left"), (held[0], held[1]) if held else None)
 
 
-def _state(key: str, job: dict[str, Any]) -> JobState:
+def _state(key: str, job: dict[str, Any], now: int) -> JobState:
     lease = None
     if "token" in job:
         lease = Lease(key, job["token"], job["fence"], job["ttl"], job["holder"], _which(job["run"]), job["attempt"])
     last = json.loads(job["last"]) if "last" in job else None
+    requested = job.get("requested")
     return JobState(
         key,
         since=job.get("since"),
@@ -576,7 +577,7 @@ def _state(key: str, job: dict[str, Any]) -> JobState:
         expires=job.get("expires"),
         fence=job["fence"],
         pending=job.get("pending"),
-        requested=job.get("requested"),
+        requested=requested if requested is not None and now - requested <= REQUEST_LIFETIME else None,
         last=last
         and LastLease(
             last["holder"], _which(last["run"]), last["fence"], last["started"], last["ended"], last["outcome"]

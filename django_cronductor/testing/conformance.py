@@ -186,10 +186,16 @@ class BackendHarness:
         assert self.backend.request_run(key)
 
     def take(
-        self, token: str | None = None, *, key: str = JOB, holder: str = "b", ttl: int | None = None
+        self,
+        token: str | None = None,
+        *,
+        key: str = JOB,
+        holder: str = "b",
+        ttl: int | None = None,
+        unasked: bool = False,
     ) -> ClaimResult:
         """Take a request, by default as replica b."""
-        return self.backend.take_request(key, token or self.token(), ttl or self.TTL, holder)
+        return self.backend.take_request(key, token or self.token(), ttl or self.TTL, holder, unasked=unasked)
 
     def manual(self, token: str | None = None, holder: str = "a") -> Lease:
         """Ask for a run, take it, and return the lease."""
@@ -1096,7 +1102,9 @@ class RequestConformance(BackendHarness):
         first, _, _ = self.due()
         lease = self.win(first)
         self.request()
-        assert self.take() == ClaimResult("busy")
+        answer = self.take()
+        assert answer == ClaimResult("busy", left=answer.left, holder="a")
+        self.near(answer.left, self.TTL)
         assert self.JOB in self.backend.heartbeat("i").requests
         assert self.release(lease).ok
         assert self.take().verdict == "won"
@@ -1104,7 +1112,9 @@ class RequestConformance(BackendHarness):
     def test_a_request_waits_while_the_job_rests(self) -> None:
         self.declare(fence=1)
         self.request()
-        assert self.take().verdict == ("busy" if self.backend.shared else "won")
+        answer = self.take()
+        assert answer.verdict == ("busy" if self.backend.shared else "won")
+        self.near(answer.left, self.rest if self.backend.shared else 0)
         self.advance(self.rest)
         if self.backend.shared:
             assert self.take().verdict == "won"
@@ -1156,6 +1166,42 @@ class RequestConformance(BackendHarness):
         assert result.dead == dead(dying)
         self.near(self.state().expires, self.now() + self.TTL)
         assert self.state().requested is not None
+
+    def test_a_run_that_nobody_asked_for_takes_the_lease_and_leaves_a_request_alone(self) -> None:
+        first, second, _ = self.due()
+        dying = self.win(first)
+        self.lapse()
+        self.request()
+        result = self.take("t1", holder="a", unasked=True)
+        assert result == ClaimResult("won", dead=dead(dying), fence=result.fence)
+        assert self.take("t1", holder="a", unasked=True) == result
+        lease = Lease(self.JOB, "t1", result.fence, self.TTL, "a", "manual", 0)
+        assert self.state().lease == lease
+        assert self.backend.heartbeat("i").requests == {self.JOB}
+        assert self.claim(second).verdict == "held"
+        assert self.release(lease) == ReleaseResult(True, held=(first, second))
+        assert self.take(holder="a").verdict == "won"
+
+    def test_a_run_that_nobody_asked_for_does_not_begin_while_another_goes_on(self) -> None:
+        first, _, _ = self.due()
+        self.win(first)
+        before = self.state()
+        answer = self.take(unasked=True)
+        assert answer == ClaimResult("busy", left=answer.left, holder="a")
+        assert self.state() == before
+
+    def test_a_run_that_nobody_asked_for_waits_while_the_job_rests(self) -> None:
+        self.declare(fence=1)
+        assert self.take(unasked=True).verdict == ("busy" if self.backend.shared else "won")
+
+    def test_a_paused_job_runs_also_where_nobody_asked_for_it(self) -> None:
+        self.declare()
+        self.backend.pause(self.JOB)
+        assert self.take(unasked=True).verdict == "won"
+
+    def test_a_job_that_is_not_declared_does_not_run_without_a_request_either(self) -> None:
+        assert self.take(unasked=True) == ClaimResult("undeclared")
+        assert self.state() == JobState(self.JOB)
 
     def test_a_taken_request_whose_lease_has_gone_is_lost(self) -> None:
         first, _, _ = self.due()
@@ -1641,7 +1687,7 @@ class BackendClockConformance(BackendHarness):
         self.advance(self.rest - 1)
         if self.backend.shared:
             assert self.claim(occurrence) == ClaimResult("early", left=1)
-            assert self.take() == ClaimResult("busy")
+            assert self.take() == ClaimResult("busy", left=1)
         self.advance(1)
         assert self.claim(occurrence) == ClaimResult("taken")
         assert self.take().verdict == "won"
@@ -1667,6 +1713,20 @@ class BackendClockConformance(BackendHarness):
         self.request()
         self.advance(REQUEST_LIFETIME)
         assert self.take().verdict == "won"
+
+    def test_a_request_that_nobody_takes_is_carried_by_no_heartbeat_after_a_minute(self) -> None:
+        for key in ("early", "late"):
+            self.declare(key=key)
+        self.request(key="early")
+        self.advance(1)
+        self.request(key="late")
+        self.advance(REQUEST_LIFETIME - 1)
+        assert self.backend.heartbeat("i").requests == {"early", "late"}
+        self.advance(1)
+        assert self.backend.heartbeat("i").requests == {"late"}
+        assert [self.state(key).requested is None for key in ("early", "late")] == [True, False]
+        self.request(key="early")
+        assert self.backend.heartbeat("i").requests == {"early", "late"}
 
     def test_an_instance_is_listed_for_a_minute_after_its_last_heartbeat(self) -> None:
         self.backend.heartbeat("host:1:aa")
@@ -1727,7 +1787,7 @@ class BackendClockConformance(BackendHarness):
         self.win(first)
         self.request()
         self.set_clock(self.now() - 3_600_000)
-        assert self.take(ttl=self.TTL // 2) == ClaimResult("busy")
+        assert self.take(ttl=self.TTL // 2) == ClaimResult("busy", left=self.TTL, holder="a")
         assert self.state().expires == self.now() + self.TTL
 
     def test_a_lease_is_not_cut_while_the_clock_goes_on(self) -> None:

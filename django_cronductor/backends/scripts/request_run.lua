@@ -3,6 +3,6 @@ local requests = table.remove(KEYS)
 return each(function(job, member)
   if not job.since then return false end
   job.requested = now
-  redis.call('SADD', requests, member)
+  redis.call('ZADD', requests, now, member)
   return true
 end)
