@@ -1,0 +1,1 @@
+"""Jobs that are tasks, with real queues and workers."""
