@@ -236,7 +236,7 @@ class LastLease:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What the store knows of a job. Without `since` it does not know it. `requested`: of a request that still counts."""
+    """What the store knows of a job. Without `since` it does not know it. `requested` is of a request that counts."""
 
     key: str
     since: int | None = None

@@ -228,8 +228,8 @@ class RedisBackend(LockBackend):
 
     def heartbeat(self, instance: str) -> Heartbeat:
         """Say that the instance lives."""
-        keys = [self._instances, self._requests]
-        now, known, requests = self._run("heartbeat", keys, [instance, INSTANCE_LIFETIME, REQUEST_LIFETIME], upkeep=True)
+        keys, lifetimes = [self._instances, self._requests], [INSTANCE_LIFETIME, REQUEST_LIFETIME]
+        now, known, requests = self._run("heartbeat", keys, [instance, *lifetimes], upkeep=True)
         return Heartbeat(int(now), known is not None, frozenset(requests))
 
     def instances(self) -> dict[str, int]:
