@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
@@ -26,10 +28,19 @@ T = TypeVar("T")
 
 Phase = Literal["renew", "release", "heartbeat"]
 
+CLOCK_STEP = 0.001
+"""Seconds: the store counts whole milliseconds, so that what it has granted may end by so much earlier."""
 HEARTBEAT = 1.0
 """Seconds between two heartbeats of an instance."""
+GATHER = 0.005
+"""Seconds for which the thread lets releases gather, so that runs that end together are given back in one call."""
 RETRY = 0.05
 """Seconds before a release that failed is first sent again; doubled each time, up to a second."""
+
+
+def deadline_of(sent: float, ttl: int) -> float:
+    """Return until when a lease is sure that was asked for at `sent`, for `ttl` milliseconds."""
+    return sent + ttl / 1000 - CLOCK_STEP
 
 
 @dataclass(eq=False)
@@ -47,7 +58,7 @@ class HeldLease:
     _lost: bool = False
 
     def __post_init__(self) -> None:
-        self.renew_at = self.deadline - self.lease.ttl / 1000 + self.period
+        self.renew_at = self.deadline - deadline_of(0.0, self.lease.ttl) + self.period
 
     @property
     def period(self) -> float:
@@ -64,7 +75,7 @@ class HeldLease:
     def renewed(self, sent: float) -> None:
         """Note a renewal that was sent at `sent`; it does not give back what was lost in between."""
         if not self.lost:
-            self.deadline = sent + self.lease.ttl / 1000
+            self.deadline = deadline_of(sent, self.lease.ttl)
         self.renew_at = sent + self.period
 
     def lose(self) -> None:
@@ -115,6 +126,8 @@ class LeaseKeeper:
         self._release_at = 0.0
         self._retry = RETRY
         self._beat_at = 0.0
+        self._look_at = math.inf
+        """When the thread makes its next pass if nobody wakes it."""
         self._changed = threading.Condition()
         self._dirty = False
         self._stopped = False
@@ -122,10 +135,11 @@ class LeaseKeeper:
 
     def hold(self, lease: Lease, sent: float) -> HeldLease:
         """Keep a lease alive that was won by a request sent at `sent`, on the clock's monotonic time."""
-        held = HeldLease(lease, sent + lease.ttl / 1000, self._clock)
+        held = HeldLease(lease, deadline_of(sent, lease.ttl), self._clock)
         with self._changed:
             self._held[lease.token] = held
-            self._wake()
+            if held.renew_at < self._look_at:
+                self._wake()
         return held
 
     def release(self, held: HeldLease, outcome: str) -> None:
@@ -134,7 +148,8 @@ class LeaseKeeper:
         with self._changed:
             self._releases[held.lease.token] = (held, outcome)
             self._release_at = 0.0
-            self._wake()
+            if not self._dirty:
+                self._wake()
 
     def withdraw(self, held: HeldLease) -> None:
         """Send its release no more, and let it lapse."""
@@ -168,7 +183,9 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         while not self._stopped:
-            self._dirty = False  # Before the pass: what comes during it is seen after it.
+            if self._releases and not self._stopped:
+                time.sleep(GATHER)
+            self._dirty, self._look_at = False, math.inf  # Before the pass: what comes during it is seen after it.
             try:
                 wait = self.tick()
             except Exception:  # A fault of ours must not end renewals: everything depends on this thread.
@@ -176,6 +193,7 @@ class LeaseKeeper:
                 wait = min((held.period for held in list(self._held.values())), default=1.0)
             with self._changed:
                 if not self._dirty and not self._stopped:
+                    self._look_at = self._clock.monotonic() + wait
                     self._changed.wait(wait)
 
     def tick(self) -> float:

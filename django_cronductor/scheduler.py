@@ -30,7 +30,7 @@ from django_cronductor.backends.base import (
 from django_cronductor.clock import Clock, SystemClock
 from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, LeaseLost, shown
 from django_cronductor.jobs import Job, JobRegistry
-from django_cronductor.leases import HeldLease, LeaseKeeper
+from django_cronductor.leases import HeldLease, LeaseKeeper, deadline_of
 from django_cronductor.logs import get_logger
 from django_cronductor.orphans import Orphans
 from django_cronductor.records import History, JobRecord, OpenRun, RunRecord
@@ -144,6 +144,8 @@ class Scheduler:
         post, report = self._inbox.put, self._report_orphan
         self._orphans = None if history is None else Orphans(backend, history, self._clock, post, report)
         self._runs: dict[str, tuple[Entry, Run]] = {}
+        self._timed: dict[str, Run] = {}
+        """Those of the runs that have a timeout."""
         self._unwritten: dict[str, float] = {}
         """Runs that wait for their row in the history, by token, and until when."""
         self._undeclared: list[Entry] = []
@@ -357,7 +359,7 @@ class Scheduler:
         if (planned := self._agenda.next_moment) is not None:
             waits.append(planned - moment)
         waits += [until - moment for until in self._unwritten.values()]
-        waits += [run.expires - moment for _, run in self._runs.values() if run.expires is not None]
+        waits += [expires - moment for run in self._timed.values() if (expires := run.expires) is not None]
         return max(0.0, min(waits))
 
     def _touch(self) -> None:
@@ -590,13 +592,16 @@ class Scheduler:
     ) -> None:
         key, timeout = entry.job.key, entry.job.timeout_ms
         received = self._clock.monotonic()
-        if received >= sent + entry.ttl / 1000:
+        if received >= deadline_of(sent, entry.ttl):
             self._leave(entry, "its lease")
             return
         held = self._keeper.hold(Lease(key, token, answer.fence, entry.ttl, self.instance, run, answer.attempt), sent)
         scheduled_at = None if run == MANUAL else to_datetime(run)
         context = RunContext(key, scheduled_at, trigger, self.instance, held, missed)
-        new = Run(entry.job, context, held, timeout / 1000 if timeout else None, lateness, received, self._wake)
+        new = Run(entry.job, context, held, timeout / 1000 if timeout else None, lateness, received)
+        if timeout:
+            new.on_start = self._wake
+            self._timed[token] = new
         entry.runs += 1
         self._runs[token] = (entry, new)
         if self._history is None:
@@ -651,7 +656,7 @@ class Scheduler:
 
     def _expire_runs(self) -> None:
         now = self._clock.monotonic()
-        for _, run in list(self._runs.values()):
+        for run in list(self._timed.values()):
             if run.expires is not None and run.expires <= now:
                 self._runner.expire(run)
                 self._runner.report_timeout(run, self._tell)
@@ -722,6 +727,7 @@ class Scheduler:
 
     def _released(self, held: HeldLease, result: ReleaseResult) -> None:
         entry, run = self._runs.pop(held.lease.token)
+        self._timed.pop(held.lease.token, None)
         entry.runs -= 1
         if not self._runs:
             self._answered("renew")  # There is nothing left that could be renewed.

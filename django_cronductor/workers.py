@@ -19,11 +19,15 @@ RECENT = 0.02
 
 
 class WorkerPool:
-    """Daemon threads, started as they are needed, that call what is submitted in the order it came."""
+    """
+    Daemon threads, started as they are needed, that call what is submitted in the order it came.
 
-    def __init__(self, size: int, name: str, clock: Clock, on_end: Callable[[], object] | None = None) -> None:
+    `on_room` is called when calls have ended and more may come: a thread is free, or half of the queue is done.
+    """
+
+    def __init__(self, size: int, name: str, clock: Clock, on_room: Callable[[], object] | None = None) -> None:
         self.size = size
-        self._on_end = on_end
+        self._on_room = on_room
         self._name = name
         self._clock = clock
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -43,11 +47,13 @@ class WorkerPool:
     @property
     def room(self) -> int:
         """Return how many calls can start soon: on free threads, and on those that come free as fast as of late."""
-        earliest = self._clock.monotonic() - RECENT
         with self._changed:
-            while self._finished and self._finished[0] < earliest:
-                self._finished.popleft()
-            return self.size + len(self._finished) - self._open
+            return self._room_at(self._clock.monotonic())
+
+    def _room_at(self, now: float) -> int:
+        while self._finished and self._finished[0] < now - RECENT:
+            self._finished.popleft()
+        return self.size + len(self._finished) - self._open
 
     def wait_idle(self, timeout: float) -> bool:
         """Wait until everything submitted has been called; tell whether it came to that within `timeout` seconds."""
@@ -77,10 +83,16 @@ class WorkerPool:
                 call()
             except BaseException:  # Nothing that user code raises, SystemExit included, may cost a thread.
                 logger.exception("A call in a worker thread failed.")
-            with self._changed:
-                self._open -= 1
-                self._finished.append(self._clock.monotonic())
-                self._changed.notify_all()
-            if self._on_end is not None:
-                self._on_end()
+            if self._end_call() and self._on_room is not None:
+                self._on_room()
         connections.close_all()  # Those that may live on between calls must not outlive the thread.
+
+    def _end_call(self) -> bool:
+        """Note that a call has ended; tell whether more should come. Not each time: who hears it has work with it."""
+        with self._changed:
+            self._open -= 1
+            now = self._clock.monotonic()
+            self._finished.append(now)
+            if not self._open:
+                self._changed.notify_all()
+            return self._open < self.size or self._room_at(now) >= self._open

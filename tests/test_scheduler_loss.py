@@ -86,6 +86,19 @@ def test_a_replica_that_starts_after_a_flush_does_not_run_again_what_others_reme
     assert world.ran() == [at(12, 1)]
 
 
+def test_the_replica_that_knows_least_may_declare_first_after_a_flush(redis_world: World) -> None:
+    world = redis_world
+    world.job("* * * * *", grace=3600)
+    behind, other = world.replica(), world.replica()
+    world.tick()
+    world.go(at(12, 1, 20), other)
+    world.flush()
+    world.clock.advance(1)
+    world.tick(behind, other)
+    world.go(at(12, 1, 59), behind, other)
+    assert world.ran() == [at(12, 1)]
+
+
 def test_an_occurrence_that_came_right_after_a_flush_runs_after_the_rest(redis_world: World) -> None:
     world = redis_world
     world.job("* * * * *")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_cronductor.backends.base import Claim, ClaimResult
+from django_cronductor.backends.base import Claim, ClaimResult, JobState
 from django_cronductor.exceptions import BackendError
 from tests.backends.conftest import ClockedRedisCase
 from tests.redis_server import RedisServer
@@ -111,6 +111,15 @@ class TestScripts(ClockedRedisCase):
         self.client.hset(self.backend._job(self.JOB), "expires", "soon")
         with pytest.raises(BackendError):
             self.claim(first)
+
+    def test_a_number_that_no_answer_can_hold_fails_alone(self) -> None:
+        for key in ("one", "bad", "two"):
+            self.due(key=key)
+        self.client.hset(self.backend._job("bad"), "fence", "1e400")
+        one, bad, two = self.backend.states(["one", "bad", "two"]).answers
+        assert isinstance(bad, BackendError)
+        assert isinstance(one, JobState)
+        assert isinstance(two, JobState)
 
     def test_the_set_of_requests_in_the_way_of_a_request_says_so_and_changes_nothing(self) -> None:
         self.declare()

@@ -1,8 +1,9 @@
 -- Per job: fingerprint, rest, then the seeds: occurrence, fence, paused, since ('' where not known).
 return each(function(job, fingerprint, rest, occurrence, fence, paused, since)
   local new = not job.since
+  -- While it rests nothing is decided, and who knows of a newer decision may come second.
+  if (new or resting(job)) and occurrence ~= '' then job.occurrence = math.max(job.occurrence, occurrence) end
   if new then
-    if occurrence ~= '' then job.occurrence = math.max(job.occurrence, occurrence) end
     if fence ~= '' then job.fence = math.max(job.fence, fence) end
     if paused == '1' then job.paused = 1 end
     -- A seed means that the store lost its data: living holders write their leases back before anything is decided.

@@ -48,10 +48,11 @@ local function each(decide)
     if job then
       local before, done = {}, nil
       for field, value in pairs(job) do before[field] = value end
-      done, reply = pcall(decide, job, unpack(ARGV, (i - 1) * width + 1, i * width))
+      local function answer(...) return cjson.encode(decide(job, ...)) end
+      done, reply = pcall(answer, unpack(ARGV, (i - 1) * width + 1, i * width))
       if done then failure = write(key, before, job) else failure = reply end
     end
-    replies[i] = cjson.encode(failure and {error = failure} or reply)
+    replies[i] = failure and cjson.encode({error = failure}) or reply
   end
   return {now, replies}
 end
