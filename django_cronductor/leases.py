@@ -133,6 +133,10 @@ class LeaseKeeper:
         self._stopped = False
         self._thread: threading.Thread | None = None
 
+    def stay_unlisted(self) -> None:
+        """Send no heartbeats: the instance takes no part in what the others do."""
+        self._instance = None
+
     def hold(self, lease: Lease, sent: float) -> HeldLease:
         """Keep a lease alive that was won by a request sent at `sent`, on the clock's monotonic time."""
         held = HeldLease(lease, deadline_of(sent, lease.ttl), self._clock)

@@ -164,6 +164,8 @@ class Run:
         self.interrupted = False
         self.loss_told = False
         self.reported = False
+        self.outcome: str | None = None
+        """Once it is reported."""
         self._lock = threading.Lock()
         self._cancel: Callable[[], object] | None = None
         self._cancelled = False
@@ -371,6 +373,7 @@ class Runner:
             del error
 
     def _record(self, run: Run, outcome: Outcome, duration: float, error: BaseException | None) -> None:
+        run.outcome = outcome
         if self._history is not None and run.record is not None:
             started_at = run.context.started_at
             lateness = 0.0 if run.record.slot is None else run.lateness

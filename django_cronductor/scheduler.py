@@ -28,7 +28,7 @@ from django_cronductor.backends.base import (
     renewal_period,
 )
 from django_cronductor.clock import Clock, SystemClock
-from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, LeaseLost, shown
+from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, LeaseLost, NotAcquired, Stopping, shown
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper, deadline_of
 from django_cronductor.logs import get_logger
@@ -61,6 +61,8 @@ ROW_WAIT = 1.0
 """Seconds that a run waits for its row in the history; then it starts without."""
 SEEDS_WAIT = 5.0
 """Seconds that the start waits for what the history knows of the jobs."""
+MOST_RESTS = 5
+"""Times that a job's rest is waited out: one that begins again and again is a store that does not keep its data."""
 MOST_NAMED = 20
 """Jobs named in one warning."""
 MOST = 366 * 24 * 3600 * 1000
@@ -199,6 +201,18 @@ class Scheduler:
         """Run what is due now and return, as `run` does. Raises BackendError if the store cannot be asked."""
         return self._serve(self._run_due)
 
+    def run_now(self, key: str) -> str:
+        """
+        Run a job here and now, under its lease, and return the outcome; with `inline=True` alone.
+
+        The instance is not listed among those that are alive. Raises JobNotFound, NotAcquired if another has the lease,
+        BackendError if the store cannot be asked, and Stopping if `stop` came before the job began.
+        """
+        self._keeper.stay_unlisted()
+        entry, outcomes = self._agenda.entries[self.registry.get(key).key], list[str]()
+        self._serve(lambda: outcomes.append(self._run_now(entry)))
+        return outcomes[0]
+
     def stop(self) -> None:
         """Claim no more, finish what runs, and let `run` return. A signal handler may call it."""
         self._stopping = True
@@ -231,7 +245,7 @@ class Scheduler:
         try:
             try:
                 serve()
-            except BackendError:
+            except (BackendError, NotAcquired):
                 if self._connected:
                     self._drain()  # What has run is given back and told, as far as that is possible.
                 raise
@@ -276,6 +290,44 @@ class Scheduler:
             if not self._agenda.ready and not self._undeclared and not self._unwritten:
                 return
             self._read_inbox(wait)
+
+    def _run_now(self, entry: Entry) -> str:
+        sent = self._clock.monotonic()
+        self._learn(self.backend.time(), sent, self._clock.monotonic())
+        self._connected = True
+        token, answer, sent = self._take_lease(entry)
+        if answer.dead is not None:
+            self._reports.abandoned(entry.job, answer.dead, recovering=False)
+        self._keeper.start()
+        run = self._dispatch(entry, token, answer, MANUAL, sent, "manual")
+        if run is None:
+            raise BackendError(f"The lock store answered too late: {entry.key} was not started.")
+        while run.outcome is None:  # It waits for its row in the history.
+            self._read_inbox(self._pause())
+            self._watch_runs()
+        return run.outcome
+
+    def _take_lease(self, entry: Entry) -> tuple[str, ClaimResult, float]:
+        """Take the lease of a job, waiting out its rest after a loss of the store's data."""
+        key = entry.job.key
+        for _ in range(MOST_RESTS):
+            self._declare([entry], SEEDS_WAIT)
+            token, sent = new_token(), self._clock.monotonic()
+            try:
+                answer = self.backend.take_request(key, token, entry.ttl, self.instance, unasked=True)
+            except BackendRefused:
+                raise
+            except BackendError:  # Its reply may be what was lost: the same question again.
+                answer = self.backend.take_request(key, token, entry.ttl, self.instance, unasked=True)
+            if answer.verdict == "won":
+                return token, answer, sent
+            if answer.holder is not None:
+                left = f"its lease has {answer.left / 1000:.1f} s left"
+                raise NotAcquired(f"{key} is running: {answer.holder} holds it, and {left} unless it is renewed.")
+            self._read_inbox(answer.left / 1000)
+            if self._stopping:
+                raise Stopping(f"{key} was not started: the process is shutting down.")
+        raise BackendError(f"The lock store keeps losing its data: {key} was not started.")
 
     def _connect(self) -> None:
         """Learn the store's time and make every job known, before anything is asked."""
@@ -589,12 +641,13 @@ class Scheduler:
         trigger: Trigger,
         missed: int = 0,
         lateness: float = 0.0,
-    ) -> None:
+    ) -> Run | None:
+        """Start a run that was won, unless that was heard of too late."""
         key, timeout = entry.job.key, entry.job.timeout_ms
         received = self._clock.monotonic()
         if received >= deadline_of(sent, entry.ttl):
             self._leave(entry, "its lease")
-            return
+            return None
         held = self._keeper.hold(Lease(key, token, answer.fence, entry.ttl, self.instance, run, answer.attempt), sent)
         scheduled_at = None if run == MANUAL else to_datetime(run)
         context = RunContext(key, scheduled_at, trigger, self.instance, held, missed)
@@ -606,7 +659,7 @@ class Scheduler:
         self._runs[token] = (entry, new)
         if self._history is None:
             self._start(new)
-            return
+            return new
         slot = None if run == MANUAL else run
         instance, fence, started = self.instance, answer.fence, context.started_at
         new.record = RunRecord(token, key, slot, answer.attempt, trigger, instance, fence, lateness, started)
@@ -614,6 +667,7 @@ class Scheduler:
         self._history.begun(new.record, lambda ours: self._inbox.put(partial(self._row_written, token, ours)))
         if self._inline:
             self._read_inbox(0.0)
+        return new
 
     def _row_written(self, token: str, ours: bool) -> None:
         """Start a run whose row is written; not one of whose occurrence another run has a row: the store lost data."""
@@ -699,13 +753,13 @@ class Scheduler:
         if phase in self._upkeep_failing:
             self._upkeep_failing.discard(phase)
             self._inbox.put(partial(self._answered, phase))
+        if self._inline and self._keeper.running:
+            # The loop's thread may be at work in a handler: what would be noticed there is noticed here.
+            self._reporter.submit(partial(_with_defaults, self._expire_runs))
 
     def heart_beaten(self, heartbeat: Heartbeat, sent: float, received: float) -> None:
         """See Listener."""
         self._inbox.put(partial(self._heard, heartbeat, sent, received))
-        if self._inline and self._keeper.running:
-            # The loop's thread may be at work in a handler: what would be noticed there is noticed here.
-            self._reporter.submit(partial(_with_defaults, self._expire_runs))
 
     def _lost(self, held: HeldLease, left: int | None) -> None:
         if held.lease.token not in self._runs:
