@@ -301,7 +301,7 @@ class Scheduler:
         self._keeper.start()
         run = self._dispatch(entry, token, answer, MANUAL, sent, "manual")
         if run is None:
-            raise BackendError(f"The lock store answered too late: {entry.key} was not started.")
+            raise BackendError(f"The lock store answered too late: {entry.job.key} was not started.")
         while run.outcome is None:  # It waits for its row in the history.
             self._read_inbox(self._pause())
             self._watch_runs()
