@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ContextDecorator, closing
+from contextlib import closing
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from django.core.signals import setting_changed
 
@@ -107,7 +108,7 @@ class HeldLock:
             logger.warning("The lock %s could not be released after an error.", self.key, exc_info=True)
 
 
-class lock(ContextDecorator):  # noqa: N801 - Used like a function.
+class lock:  # noqa: N801 - Used like a function.
     """
     Hold a lock in a with block, or for each call of the decorated function.
 
@@ -147,10 +148,16 @@ class lock(ContextDecorator):  # noqa: N801 - Used like a function.
                 f"lock({self._key!r}) cannot decorate {shown(func)}, which works on after its call: use it in a with "
                 "block inside."
             )
-        return super().__call__(func)
 
-    def _recreate_cm(self) -> lock:
-        return lock(self._key, self._ttl)
+        @functools.wraps(func)
+        def held(*args: Any, **kwargs: Any) -> Any:
+            with lock(self._key, self._ttl):
+                value = func(*args, **kwargs)
+                text = f"lock({self._key!r}): {shown(func)} returned {{}}, which works on after its call."
+                refuse_awaitable(value, text)
+                return value
+
+        return cast(F, held)
 
 
 def try_lock(key: str, ttl: Duration | None = None) -> HeldLock | None:

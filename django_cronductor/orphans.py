@@ -18,10 +18,10 @@ LOOK_EVERY = 30.0
 
 class Orphans:
     """
-    Looks for runs whose holder has gone without a trace in the store: in a flush, or with the memory that was the store.
+    Looks for runs whose holder has gone without a trace in the store: in a flush, or with the memory that it was.
 
-    A dead run is usually seen by its lease, which the next claim finds. Where that is lost, the row in the history is
-    all that is left. Its run is given up when two looks in a row find neither its lease nor its holder, or at once where
+    A dead run is usually seen by its lease, which the next claim finds. Where that is lost, its row in the history is
+    all that is left. It is given up when two looks in a row find neither its lease nor its holder, or at once where
     that cannot be a mistake. `report` is told of each, on one replica only. `post` calls what it is given in the
     loop's thread, in which all else here is called, too.
     """

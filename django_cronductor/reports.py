@@ -7,14 +7,11 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from django.dispatch import Signal
-
-from django_cronductor import signals
 from django_cronductor.backends.base import MANUAL, ClaimResult, DeadRun
 from django_cronductor.jobs import Job
 from django_cronductor.logs import get_logger
 from django_cronductor.records import DeadRecord, History, OpenRun, SkipRecord
-from django_cronductor.runner import RunContext
+from django_cronductor.runner import RunContext, send
 from django_cronductor.schedules import Schedule
 
 logger = get_logger(__name__)
@@ -81,7 +78,7 @@ class Reports:
         fields = self._fields(job.key, occurrence, outcome="missed", count=count)
         logger.warning("%s missed %s%s: %s.", job.key, to_datetime(occurrence), _in_all(count), why, extra=fields)
         self._record(SkipRecord(job.key, occurrence, count, "missed", self._instance))
-        self._send(signals.job_missed, job, key=job.key, scheduled_at=to_datetime(occurrence), count=count)
+        self._send("job_missed", job, fields, key=job.key, scheduled_at=to_datetime(occurrence), count=count)
 
     def skipped(self, job: Job, occurrence: int, reason: str, holder: str | None, count: int) -> None:
         """Report occurrences that were not run for a reason, the newest and how many."""
@@ -91,7 +88,7 @@ class Reports:
         self._record(SkipRecord(job.key, occurrence, count, reason, holder or self._instance))
         at = to_datetime(occurrence)
         details = {"key": job.key, "scheduled_at": at, "reason": reason, "holder": holder, "count": count}
-        self._send(signals.job_skipped, job, **details)
+        self._send("job_skipped", job, fields, **details)
 
     def abandoned(self, job: Job, dead: DeadRun, *, recovering: bool) -> None:
         """Report a run whose holder died, as its lease shows."""
@@ -114,26 +111,26 @@ class Reports:
         at = None if dead.slot is None else to_datetime(dead.slot)
         text = "%s: the run of %s by %s was abandoned: %s."
         logger.error(text, dead.key, at or "a request", dead.holder, why, extra=fields)
-        self._send(signals.run_abandoned, job, key=dead.key, scheduled_at=at, holder=dead.holder)
+        self._send("run_abandoned", job, fields, key=dead.key, scheduled_at=at, holder=dead.holder)
 
     def lost(self, job: Job, context: RunContext) -> None:
         """Report that a run here has lost its lease."""
         token = context.fencing_token
-        fields = {
+        fields: dict[str, object] = {
             "job": job.key,
             "scheduled_at": context.scheduled_at,
             "instance": self._instance,
             "fencing_token": token,
         }
         logger.error("%s has lost its lease (fencing token %d): another may run it now.", job.key, token, extra=fields)
-        self._send(signals.lease_lost, job, context=context)
+        self._send("lease_lost", job, fields, context=context)
 
     def _record(self, skip: SkipRecord) -> None:
         if self._history is not None:
             self._history.skipped(skip)
 
-    def _send(self, signal: Signal, job: Job | None, **details: Any) -> None:
-        self._tell(partial(signal.send_robust, sender=job, **details))
+    def _send(self, name: str, job: Job | None, fields: dict[str, object], **details: Any) -> None:
+        self._tell(partial(send, name, job, fields, **details))
 
     def _fields(self, key: str, occurrence: int | None, **more: object) -> dict[str, object]:
         at = None if occurrence is None else to_datetime(occurrence)

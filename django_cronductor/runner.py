@@ -478,12 +478,17 @@ def check_connections(in_use: Collection[str]) -> None:
 
 def tell_receivers(name: str, run: Run, **details: object) -> None:
     """Send a signal about a run; nothing that a receiver raises changes the run."""
+    send(name, run.job, log_fields(run), **details)
+
+
+def send(name: str, job: object, fields: dict[str, object], **details: object) -> None:
+    """Send a signal of that name; nothing that a receiver raises comes out. `fields` are for the log."""
     signal: Signal = getattr(signals, name)
     try:
-        signal.send_robust(sender=run.job, **details)
+        signal.send_robust(sender=job, **details)
     except BaseException:  # It lets SystemExit and its kin through.
         text = "A receiver of %s exited: those after it are not told of %s."
-        logger.exception(text, name, run.job.key, extra=log_fields(run))
+        logger.exception(text, name, fields["job"], extra=fields)
 
 
 def refuse_awaitable(

@@ -232,6 +232,22 @@ class TestLock:
         with lock("a"):
             pass
 
+    def test_a_decorated_function_that_returns_what_works_on_after_it_fails(self, backend: str) -> None:
+        """The lock would be gone before the work begins."""
+
+        async def work() -> None:
+            raise AssertionError("nobody awaits this")
+
+        @lock("a")
+        def begin() -> Any:
+            return work()
+
+        with pytest.raises(TypeError, match=r"lock\('a'\): .* returned coroutine, which works on after its call"):
+            begin()
+        taken = try_lock("a")
+        assert taken is not None
+        taken.release()
+
     def test_what_works_on_after_its_call_cannot_be_decorated(self) -> None:
         async def coroutine() -> None: ...
 

@@ -248,3 +248,15 @@ def test_a_receiver_that_raises_stops_neither_the_others_nor_the_report(
     finally:
         signals.job_missed.disconnect(fail)
     assert [name for name, _, _ in ears.heard] == ["job_missed"]
+
+
+def test_a_receiver_that_exits_ends_nothing_and_is_logged(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    def leave(**details: Any) -> None:
+        raise SystemExit
+
+    signals.job_missed.connect(leave)
+    try:
+        Reports("host:1:a", lambda call: call()).missed(job, NOON, 1)
+    finally:
+        signals.job_missed.disconnect(leave)
+    assert "A receiver of job_missed exited: those after it are not told of shop.sync." in caplog.text
