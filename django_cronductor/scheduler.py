@@ -28,7 +28,15 @@ from django_cronductor.backends.base import (
     renewal_period,
 )
 from django_cronductor.clock import Clock, SystemClock
-from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError, LeaseLost, NotAcquired, Stopping, shown
+from django_cronductor.exceptions import (
+    BackendError,
+    BackendRefused,
+    ConfigurationError,
+    LeaseLost,
+    NotAcquired,
+    Stopping,
+    shown,
+)
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper, deadline_of
 from django_cronductor.logs import get_logger
