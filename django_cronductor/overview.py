@@ -102,7 +102,9 @@ class JobView:
 
     @property
     def requested_at(self) -> datetime | None:
-        """Return when a run was asked for that has not begun, as far as the database knows."""
+        """Return when a run was asked for that nobody has taken yet."""
+        if self.state is not None:
+            return None if self.state.requested is None else to_datetime(self.state.requested)
         at = None if self.row is None else self.row.run_requested_at
         return None if at is None else from_stored(at)
 

@@ -30,6 +30,7 @@ LAYERS = [
     {"scheduler", "overview"},
     # What operators do.
     {"operations"},
+    {"orders"},
     # The public names, and what is told of all this to people.
     {"", "checks", "admin"},
     # Who puts it together, and who uses it.
