@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 
 from django.db import Error, connections, reset_queries, router
@@ -27,6 +28,20 @@ LIFETIME = timedelta(milliseconds=REQUEST_LIFETIME)
 """How long an order to run or to release a job counts: one that nobody carried out is not to come as a surprise."""
 STOP_WAIT = 1.0
 """Seconds that the end waits for the thread, which may hang with its database."""
+
+
+@contextmanager
+def taking_orders(backend: LockBackend, registry: JobRegistry, history: History | None) -> Iterator[None]:
+    """Carry out orders meanwhile, where the backend is in this process's memory and there is a database to ask."""
+    if backend.shared or history is None:
+        yield
+        return
+    orders = Orders(backend, registry, history)
+    orders.start()
+    try:
+        yield
+    finally:
+        orders.stop()
 
 
 class Orders:

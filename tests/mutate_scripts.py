@@ -54,6 +54,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "if job.fingerprint ~= fingerprint then",
     ): "since and fingerprint are written together and go together: without the one there is no other",
     (
+        "heartbeat.lua",
+        "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. now - ARGV[3])",
+    ): "an instance and a request last equally long",
+    (
         "job.lua",
         "job.occurrence, job.fence = job.occurrence or -2, job.fence or 0",
     ): "no occurrence is below 0: any number below it is before all",

@@ -26,8 +26,8 @@ from django_cronductor.conf import get_config, scheduler_options
 from django_cronductor.exceptions import BackendError, ConfigurationError, JobNotFound, shown
 from django_cronductor.history import DatabaseHistory, in_transaction
 from django_cronductor.jobs import registry
-from django_cronductor.orders import Orders
 from django_cronductor.management.reloading import Reloader, is_child
+from django_cronductor.orders import taking_orders
 from django_cronductor.scheduler import Scheduler
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -141,18 +141,13 @@ class Command(BaseCommand):
             )
         if self.told_to_stop:
             self.scheduler.stop()
-        orders = None
         try:
             self._introduce(self.scheduler, config.autodiscover, config.timezone)
-            if history is not None and not backend.shared and not options["once"]:
-                orders = Orders(backend, registry, history)
-                orders.start()
-            code = self.scheduler.run_once() if options["once"] else self.scheduler.run()
+            with taking_orders(backend, registry, history):
+                code = self.scheduler.run_once() if options["once"] else self.scheduler.run()
         except (BackendError, ConfigurationError) as error:
             raise CommandError(str(error)) from error
         finally:
-            if orders is not None:
-                orders.stop()
             backend.close()
             if history is not None:
                 history.close()
