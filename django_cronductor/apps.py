@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 from importlib import import_module
 
 from django.apps import AppConfig, apps
@@ -22,12 +25,21 @@ class CronductorConfig(AppConfig):
         """Register the checks and import each app's module of jobs."""
         from django_cronductor import checks, conf, jobs  # noqa: F401  checks registers itself
 
+        if sys.argv[1:2] == ["runcron"]:
+            heed_signals()
         # A wrong setting is the checks' to report.
         name = conf.lenient_config().autodiscover
         if name is not None:
             for app in apps.get_app_configs():
                 import_jobs(app, name)
         jobs.registry.settle()
+
+
+def heed_signals() -> None:
+    """Let SIGTERM end this process while apps are loaded, also as the first of a container, which has no defaults."""
+    first = os.getpid() == 1 and threading.current_thread() is threading.main_thread()
+    if first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
 
 
 def import_jobs(app: AppConfig, name: str) -> None:

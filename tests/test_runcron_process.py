@@ -511,6 +511,81 @@ def slow(app_configs, **options):
     assert "Traceback" not in process.text
 
 
+# As the first process of a container, which has no defaults for signals.
+
+
+@pytest.fixture
+def container() -> list[str]:
+    """Return what makes a command the first process of a PID namespace of its own."""
+    command = ["unshare", "--pid", "--fork", "--kill-child"] + (["--user", "--map-root-user"] if os.getuid() else [])
+    try:
+        subprocess.run([*command, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"This machine lets nobody make a PID namespace: {error}")
+    return command
+
+
+class FirstProcess(Process):
+    """A `runcron` with the process id 1; signals come from outside, as those of a container's runtime do."""
+
+    def send(self, number: int) -> None:
+        (child,) = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children").read_text().split()
+        os.kill(int(child), number)
+
+
+def start_first(project: Project, container: list[str]) -> FirstProcess:
+    process = FirstProcess(container + project.command(), project.environment)
+    project.processes.append(process)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_as_the_first_process_it_ends_within_a_second_of_a_signal_while_nothing_runs(
+    project: Project, container: list[str], redis_client: redis.Redis, number: signal.Signals
+) -> None:
+    project.declare(IDLE)
+    process = start_first(project, container)
+    instances = f"{{{project.prefix}}}:instances"
+    end = time.monotonic() + DEADLINE
+    while not redis_client.exists(instances):
+        assert time.monotonic() < end
+        assert process.popen.poll() is None, process.text
+    before = time.monotonic()
+    assert process.stop(number) == 0
+    assert time.monotonic() - before < 2, "a second, and another for a busy machine"
+    assert re.search(r"instance \S+:1:\w+", process.text)
+    assert "Stopped." in process.text
+    assert not redis_client.exists(instances)
+
+
+def test_as_the_first_process_it_lets_a_run_finish_and_a_second_signal_ends_it_at_once(
+    project: Project, container: list[str], redis_client: redis.Redis
+) -> None:
+    project.declare(LINGERING)
+    process = start_first(project, container)
+    process.wait_for("working")
+    assert process.stop() == 0
+    assert "put away" in process.lines
+    assert not redis_client.hget(f"{{{project.prefix}}}:job:shop.linger", "token")
+
+    project.declare(STUBBORN)
+    process = start_first(project, container)
+    process.wait_for("working")
+    process.send(signal.SIGTERM)
+    process.wait_for("Stopping: waiting up to 25 s for a run: shop.stubborn.")
+    process.send(signal.SIGTERM)
+    assert process.code() == 1
+
+
+def test_as_the_first_process_it_is_ended_by_a_signal_while_apps_are_loaded(
+    project: Project, container: list[str]
+) -> None:
+    project.declare("import threading\nprint('importing', flush=True)\nthreading.Event().wait(600)\n")
+    process = start_first(project, container)
+    process.wait_for("importing")
+    assert process.stop() == 128 + signal.SIGTERM
+
+
 # --reload.
 
 
