@@ -59,6 +59,18 @@ class Command(BaseCommand):
             metavar="PATH",
             help="Touch this file every second while the loop is alive, whether the lock store answers or not.",
         )
+        parser.add_argument(
+            "--metrics-port",
+            type=int,
+            metavar="PORT",
+            help="Serve metrics for Prometheus at this port; 0: any free one.",
+        )
+        parser.add_argument(
+            "--metrics-host",
+            default="127.0.0.1",
+            metavar="HOST",
+            help="The address to serve metrics at (default: %(default)s); in a container 0.0.0.0 or ::.",
+        )
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program: threads that still work at the end must not hold its exit."""
@@ -143,7 +155,10 @@ class Command(BaseCommand):
             self.scheduler.stop()
         try:
             self._introduce(self.scheduler, config.autodiscover, config.timezone)
-            with taking_orders(backend, registry, history):
+            with (
+                taking_orders(backend, registry, history),
+                self._metrics(self.scheduler, history=history is not None, **options),
+            ):
                 code = self.scheduler.run_once() if options["once"] else self.scheduler.run()
         except (BackendError, ConfigurationError) as error:
             raise CommandError(str(error)) from error
@@ -174,6 +189,29 @@ class Command(BaseCommand):
             where = f"no module named {module!r} in {searched} declares any" if module else "AUTODISCOVER is off"
             self.stderr.write(self.style.WARNING(f"There are no jobs to run: {where}."))
         self.stdout.flush()
+
+    @contextlib.contextmanager
+    def _metrics(
+        self, scheduler: Scheduler, *, history: bool, once: bool, metrics_host: str, metrics_port: int | None, **_: Any
+    ) -> Iterator[None]:
+        """Serve metrics meanwhile, if that is asked for."""
+        if metrics_port is None:
+            yield
+            return
+        if once:
+            raise CommandError("--metrics-port is for a runcron that stays: nobody would scrape one with --once.")
+        try:
+            from django_cronductor.contrib import prometheus
+        except ModuleNotFoundError as error:
+            if error.name != "prometheus_client":
+                raise
+            raise CommandError(
+                "--metrics-port needs prometheus-client: install django-cronductor[prometheus]."
+            ) from error
+        with prometheus.serving(scheduler, metrics_host, metrics_port, history=history) as address:
+            self.stdout.write(f"Metrics: {address}")
+            self.stdout.flush()
+            yield
 
     @contextlib.contextmanager
     def _stopping_on_signals(self) -> Iterator[None]:

@@ -1,0 +1,1 @@
+"""Integrations with other systems: each needs its own extra, and none is loaded unless it is asked for."""
