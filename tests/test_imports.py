@@ -31,6 +31,13 @@ LAYERS = [
     # What operators do.
     {"operations"},
     {"orders"},
+    # Pages, made of their parts.
+    {"admin.pictures"},
+    {"admin.words", "admin.actions"},
+    {"admin.cells", "admin.recent"},
+    {"admin.day", "admin.runs"},
+    {"admin.job_page"},
+    {"admin.jobs"},
     # The public names, and what is told of all this to people.
     {"", "checks", "admin"},
     # Who puts it together, and who uses it.

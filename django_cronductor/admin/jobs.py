@@ -1,0 +1,420 @@
+"""The admin's pages of jobs: those declared in the code and those in the database, with what the lock store says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import InvalidPage, Paginator
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_cronductor.admin import cells, job_page, recent, words
+from django_cronductor.admin.actions import ACTIONS, LONGEST_NOTE, Action, is_dangerous
+from django_cronductor.exceptions import ConfigurationError, CronductorError
+from django_cronductor.masking import storable
+from django_cronductor.models import DeclaredJob, JobRun
+from django_cronductor.overview import JobView, Overview, get_overview
+
+
+def overview_of(request: HttpRequest) -> Overview:
+    """Return all jobs, read once for a page."""
+    if "cronductor_overview" not in vars(request):
+        vars(request)["cronductor_overview"] = _read()
+    found: Overview = vars(request)["cronductor_overview"]
+    return found
+
+
+def _read(keys: Iterable[str] | None = None) -> Overview:
+    try:
+        return get_overview(None if keys is None else list(keys))
+    except ConfigurationError as error:
+        now = datetime.now(timezone.utc)
+        return Overview([], backend="", shared=True, history=False, now=now, store_error=str(error))
+
+
+def view_of(row: DeclaredJob) -> JobView:
+    """Return the job that a row of the list stands for."""
+    found: JobView = vars(row)["view"]
+    return found
+
+
+class ViewFilter(admin.SimpleListFilter):
+    """A filter of what is known of a job, which is more than the database knows."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Leave it to `matches`."""
+        return queryset
+
+    def matches(self, view: JobView) -> bool:
+        """Tell whether a job is to be listed."""
+        return self.value() is None or self.value_of(view) == self.value()
+
+    def value_of(self, view: JobView) -> str:
+        """Return what is compared."""
+        raise NotImplementedError
+
+
+class StateFilter(ViewFilter):
+    """By what the job does."""
+
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
+        """Return all states."""
+        return tuple(cells.STATUS.items())
+
+    def matches(self, view: JobView) -> bool:
+        """Find a job that is paused also while it runs."""
+        return super().matches(view) or (self.value() == "paused" and view.paused)
+
+    def value_of(self, view: JobView) -> str:
+        """Return its state."""
+        return view.status
+
+
+class AppFilter(ViewFilter):
+    """By the app that declares the job."""
+
+    title = _("app")
+    parameter_name = "app"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        """Return the apps that have jobs."""
+        return tuple((label, label) for label in sorted({app_of(view) for view in overview_of(request).jobs} - {""}))
+
+    def value_of(self, view: JobView) -> str:
+        """Return its app."""
+        return app_of(view)
+
+
+class OutcomeFilter(ViewFilter):
+    """By how the newest run ended."""
+
+    title = _("last outcome")
+    parameter_name = "outcome"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, Any]]:
+        """Return the outcomes of runs, and that there is none."""
+        return (*(choice for choice in JobRun.Outcome.choices if choice[0] not in words.NOT_RUN), NEVER)
+
+    def value_of(self, view: JobView) -> str:
+        """Return its last outcome."""
+        return NEVER[0] if view.last_run is None else view.last_run.outcome
+
+
+NEVER = ("never", _("no run yet"))
+
+
+def app_of(view: JobView) -> str:
+    """Return the label of a job's app; empty if it is no app's."""
+    return (view.job.app_label if view.job else view.row.app_label if view.row else "") or ""
+
+
+class JobList(ChangeList):
+    """Django's list, of jobs that need not be in the database."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Find the jobs that were asked for, and ask the history about those that are shown."""
+        jobs = overview_of(request).jobs
+        found = [view for view in jobs if self._matches(view)]
+        self.paginator = Paginator(found, self.list_per_page)
+        self.result_count = len(found)
+        self.full_result_count = len(jobs)
+        self.show_full_result_count = True
+        self.show_admin_actions = False
+        self.can_show_all = len(found) <= self.list_max_show_all
+        self.multi_page = len(found) > self.list_per_page
+        self.result_list = [_row(view) for view in self._page(found)]
+        _draw(self.result_list, overview_of(request))
+
+    def url_for_result(self, result: Model) -> str:
+        """Return the address of a job's page, which is found by its key."""
+        return job_url("change", str(result))
+
+    def _page(self, found: list[JobView]) -> list[JobView]:
+        if not self.multi_page or (self.show_all and self.can_show_all):
+            return found
+        try:
+            return list(self.paginator.page(self.page_num).object_list)
+        except InvalidPage as error:
+            raise IncorrectLookupParameters from error
+
+    def _matches(self, view: JobView) -> bool:
+        told = f"{view.key} {app_of(view)} {_expression(view)}".casefold()
+        if not all(word in told for word in self.query.casefold().split()):
+            return False
+        return all(spec.matches(view) for spec in self.filter_specs if isinstance(spec, ViewFilter))
+
+
+def _expression(view: JobView) -> str:
+    return view.job.expression if view.job else view.row.expression if view.row else ""
+
+
+def _row(view: JobView) -> DeclaredJob:
+    row = DeclaredJob(key=view.key)
+    vars(row)["view"] = view
+    return row
+
+
+def _draw(rows: Iterable[DeclaredJob], overview: Overview) -> None:
+    """Give each row the picture of its newest runs."""
+    told = overview.history and overview.database_error is None
+    found = recent.recent_runs([row.key for row in rows]) if told else {}
+    for number, row in enumerate(rows):
+        vars(row)["picture"] = recent.picture(found.get(row.key, ()), f"runs-{number}") if told else None
+
+
+def _told_of(overview: Overview) -> dict[str, Any]:
+    """Return what is said above the list."""
+    replicas = None
+    if overview.instances is not None:
+        seen = sorted(overview.instances.items())
+        replicas = [(name, words.ago(at, overview.now)) for name, at in seen]
+    return {"overview": overview, "shown_now": words.moment(overview.now), "replicas": replicas}
+
+
+def job_url(name: str, key: str) -> str:
+    """Return the address of a job's page, or of what is done to it."""
+    return reverse(f"admin:django_cronductor_declaredjob_{name}", args=[quote(key)])
+
+
+class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own takes no argument when it runs.
+    """Jobs. They are declared in the code: here they are looked at, and run, paused, resumed and released."""
+
+    list_display = (
+        "shown_key",
+        "shown_state",
+        "shown_holder",
+        "shown_last_run",
+        "shown_picture",
+        "shown_next_run",
+        "shown_schedule",
+    )
+    list_filter = (StateFilter, AppFilter, OutcomeFilter)
+    search_fields = ("key",)
+    search_help_text = _("Words of the key, the app or the schedule.")
+    list_per_page = 100
+    list_max_show_all = 1000
+    sortable_by = ()
+    show_facets = admin.ShowFacets.NEVER
+    actions = None
+
+    class Media:
+        css: ClassVar = {"all": ["django_cronductor/admin.css"]}
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add what can be done to a job."""
+        found = [
+            path(
+                f"<path:object_id>/{action.name}/",
+                self.admin_site.admin_view(self._view_of(action)),
+                name=f"django_cronductor_declaredjob_{action.name}",
+            )
+            for action in ACTIONS
+        ]
+        return [*found, *super().get_urls()]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Let nobody add a job: the code declares them."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Let nobody change a job: the code declares them."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Let nobody delete a job: the code declares them."""
+        return False
+
+    # The list.
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list of all jobs."""
+        return JobList
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        """Show all jobs, and what they depend on."""
+        told = _told_of(overview_of(request)) if self.has_view_permission(request) else {}
+        return super().changelist_view(request, {"title": gettext("Scheduled jobs"), **told, **(extra_context or {})})
+
+    @admin.display(description=_("job"))
+    def shown_key(self, row: DeclaredJob) -> str:
+        """Return the job's key."""
+        return row.key
+
+    @admin.display(description=_("schedule"))
+    def shown_schedule(self, row: DeclaredJob) -> SafeString:
+        """Return when it is due."""
+        return cells.schedule(view_of(row))
+
+    @admin.display(description=_("next run"))
+    def shown_next_run(self, row: DeclaredJob) -> SafeString:
+        """Return when it runs next."""
+        return cells.next_run(view_of(row))
+
+    @admin.display(description=_("state"))
+    def shown_state(self, row: DeclaredJob) -> SafeString:
+        """Return what it does."""
+        return cells.state(view_of(row))
+
+    @admin.display(description=_("last lock holder"))
+    def shown_holder(self, row: DeclaredJob) -> SafeString:
+        """Return who holds its lease, or held it last."""
+        return cells.lock_holder(view_of(row))
+
+    @admin.display(description=_("last outcome"))
+    def shown_last_run(self, row: DeclaredJob) -> SafeString:
+        """Return how its newest run ended."""
+        return cells.last_run(view_of(row))
+
+    @admin.display(description=_("last 30 runs"))
+    def shown_picture(self, row: DeclaredJob) -> SafeString | None:
+        """Return the picture of its newest runs."""
+        picture: SafeString | None = vars(row)["picture"]
+        return picture
+
+    # A job.
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> DeclaredJob | None:
+        """Return the job of that key, also one that is in the code alone."""
+        found = self._find(object_id)
+        return None if found is None else _row(found[0])
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show a job."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        found = self._find(unquote(object_id))
+        if found is None:
+            return self._unknown(request, unquote(object_id))
+        view, overview = found
+        context = self._context(request, view, overview)
+        context |= job_page.context(view, overview, request.GET.get("outcome", ""))
+        return self._page(request, "change_form", context | (extra_context or {}))
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show what was done to a job here."""
+        named = job_page.Named(unquote(object_id))
+        return super().history_view(request, object_id, {"object": named, **(extra_context or {})})
+
+    def _find(self, key: str) -> tuple[JobView, Overview] | None:
+        overview = _read([key])
+        return (overview.jobs[0], overview) if overview.jobs else None
+
+    def _unknown(self, request: HttpRequest, key: str) -> HttpResponse:
+        text = gettext("There is no job %s: it is neither declared in this code nor in the database.") % key
+        self.message_user(request, text, messages.WARNING)
+        return HttpResponseRedirect(reverse("admin:django_cronductor_declaredjob_changelist"))
+
+    def _context(self, request: HttpRequest, view: JobView, overview: Overview) -> dict[str, Any]:
+        allowed = [action for action in ACTIONS if action.is_allowed(request) and action.is_offered(view)]
+        return {
+            **self.admin_site.each_context(request),
+            "title": view.key,
+            "subtitle": None,
+            "opts": self.opts,
+            "original": job_page.Named(view.key),
+            "has_view_permission": True,
+            "change": True,
+            "is_popup": False,
+            "media": self.media,
+            "view": view,
+            "overview": overview,
+            "actions": [
+                {"action": action, "url": job_url(action.name, view.key), "asks": is_dangerous(action, view)}
+                for action in allowed
+            ],
+        }
+
+    def _page(self, request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
+        vars(request)["current_app"] = self.admin_site.name
+        return TemplateResponse(request, f"admin/django_cronductor/declaredjob/{name}.html", context)
+
+    # What is done to it.
+
+    def _view_of(self, action: Action) -> Any:
+        def act(request: HttpRequest, object_id: str) -> HttpResponse:
+            return self._act(request, unquote(object_id), action)
+
+        return act
+
+    def _act(self, request: HttpRequest, key: str, action: Action) -> HttpResponse:
+        """Ask, or do it and say what has happened."""
+        if not (self.has_view_permission(request) and action.is_allowed(request)):
+            raise PermissionDenied
+        if request.method not in ("GET", "HEAD", "POST"):
+            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        found = self._find(key)
+        if found is None:
+            return self._unknown(request, key)
+        view, overview = found
+        if request.method != "POST" or (is_dangerous(action, view) and not _is_confirmed(request, view)):
+            return self._ask(request, action, view, overview)
+        self._do(request, action, key)
+        return HttpResponseRedirect(job_url("change", key))
+
+    def _ask(self, request: HttpRequest, action: Action, view: JobView, overview: Overview) -> HttpResponse:
+        context = self._context(request, view, overview) | {
+            "action": action,
+            "action_url": job_url(action.name, view.key),
+            "longest_note": LONGEST_NOTE,
+            "note": request.POST.get("note", ""),
+            "token": _token(view),
+            "changed": "token" in request.POST,
+            "holder": cells.lock_holder(view),
+        }
+        return self._page(request, "action", context)
+
+    def _do(self, request: HttpRequest, action: Action, key: str) -> None:
+        user: Any = request.user
+        note = storable(request.POST.get("note", "").strip(), LONGEST_NOTE)
+        try:
+            done = action.run(key, user.get_username(), note)
+        except CronductorError as error:
+            text = gettext("Nothing was done to %(job)s: %(reason)s") % {"job": key, "reason": error}
+            self.message_user(request, text, messages.ERROR)
+            return
+        self._log(request, key, f"{action.record} {note}".strip())
+        self.message_user(request, action.told(done), messages.SUCCESS)
+        if done.unrecorded:
+            text = gettext("The lock store has it, but the database does not: %s") % done.unrecorded
+            self.message_user(request, text, messages.WARNING)
+
+    def _log(self, request: HttpRequest, key: str, text: str) -> None:
+        LogEntry.objects.create(
+            user_id=request.user.pk,
+            content_type_id=ContentType.objects.get_for_model(DeclaredJob).pk,
+            object_id=key,
+            object_repr=key,
+            action_flag=CHANGE,
+            change_message=text,
+        )
+
+
+def _token(view: JobView) -> str:
+    """Return which lease somebody sees: if it is another when they answer, they are asked again."""
+    holder = view.holder
+    return "" if holder is None or holder.ended is not None else f"{holder.instance} {holder.fencing_token}"
+
+
+def _is_confirmed(request: HttpRequest, view: JobView) -> bool:
+    return request.POST.get("token") == _token(view)
