@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import django
 import pytest
 from django.conf import settings
 from django.core import checks as django_checks
 from django.test import override_settings
+from docutils import nodes
+from docutils.core import publish_doctree
 
 from django_cronductor import checks
 from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.handlers import is_task
 from django_cronductor.history import DatabaseHistory
 from django_cronductor.jobs import Job, JobRegistry, registry
 from django_cronductor.models import JobRun
@@ -28,6 +35,7 @@ else:
 DUMMY = "django.tasks.backends.dummy.DummyBackend"
 DUMMY_OF_THE_BACKPORT = "django_tasks.backends.dummy.DummyBackend"
 OURS = DUMMY if django.VERSION >= (6, 0) else DUMMY_OF_THE_BACKPORT
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "task_queues.rst"
 EVERY_MINUTE = "* * * * *"
 
 
@@ -281,3 +289,40 @@ class Queue(dummy.DummyBackend.__bases__[0]):  # type: ignore[misc]
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         raise NotImplementedError
+
+
+def examples() -> list[str]:
+    """Return the examples of the page about task queues."""
+    document = publish_doctree(PAGE.read_text(), settings_overrides={"_disable_config": True})
+    return [block.astext() for block in document.findall(nodes.literal_block) if "python" in block["classes"]]
+
+
+def test_the_examples_of_the_page_are_declared_as_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the queues of others are stand-ins: of their tasks it matters that they take any arguments."""
+    shop = ModuleType("shop")
+    shop.tasks = Mock()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "django.tasks", tasks)
+    monkeypatch.setitem(sys.modules, "shop", shop)
+    declared: list[tuple[str, bool]] = []
+    with override_settings(
+        INSTALLED_APPS=[*settings.INSTALLED_APPS, "tests.apps.quiet"],
+        CRONDUCTOR={"CACHE": "locks", "AUTODISCOVER": None},
+    ):
+        others = set(registry)
+        names: dict[str, Any] = {"__name__": "tests.apps.quiet.cron"}
+        for example in examples():
+            exec(example, names)
+            for job in (one for one in registry if one not in others):
+                declared.append((job.key, is_task(job.handler)))
+                job.destroy()
+    assert declared == [
+        ("quiet.sync_users", True),
+        ("quiet.sync_users", True),
+        ("quiet.nightly_report", False),
+        ("shop.clean_up", False),
+        ("shop.make_index", False),
+        ("shop.send_mails", False),
+        ("shop.sync_stock", False),
+        ("shop.report", False),
+        ("shop.weekly", False),
+    ]
