@@ -1,61 +1,45 @@
-"""The pages in docs: valid, listed, and in agreement with the code. Sphinx builds them in CI."""
+"""Pages of the documentation agree with the code."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import typing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
-from docutils.parsers.rst import Directive, directives, roles
-from docutils.utils import Reporter
+
+import django_cronductor
+from django_cronductor import runner
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.rst") if "_build" not in path.parts)
+SOURCE = "".join(
+    path.read_text(encoding="utf-8") for path in sorted(Path(django_cronductor.__file__).parent.rglob("*.py"))
+)
 
 
-class SphinxDirective(Directive):
-    """Takes what Sphinx alone understands: its content is left to Sphinx."""
-
-    optional_arguments = 1
-    final_argument_whitespace = True
-    has_content = True
-    option_spec = None
-
-    def run(self) -> list[nodes.Node]:
-        return []
+def first_column(page: str, name: str) -> list[str]:
+    document = publish_doctree((DOCS / page).read_text(), settings_overrides={"_disable_config": True})
+    [table] = [table for table in document.findall(nodes.table) if name in table["classes"]]
+    [body] = table.findall(nodes.tbody)
+    return [row.children[0].astext() for row in body.children]
 
 
-def sphinx_role(name: str, rawtext: str, text: str, *args: Any, **kwargs: Any) -> tuple[list[nodes.Node], list[Any]]:
-    return [nodes.literal(rawtext, text)], []
+def test_the_page_on_errors_names_every_field_of_the_context_and_every_phase() -> None:
+    assert first_column("errors.rst", "fields") == [field.name for field in dataclasses.fields(runner.ErrorContext)]
+    assert sorted(first_column("errors.rst", "phases")) == sorted(typing.get_args(runner.ErrorPhase))
 
 
-@pytest.fixture(autouse=True)
-def _sphinx_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = ("autoclass", "autodata", "autoexception", "autofunction", "automodule", "currentmodule", "seealso", "toctree")
-    monkeypatch.setattr(directives, "_directives", {**directives._directives, **dict.fromkeys(ours, SphinxDirective)})
-    names = ("attr", "class", "data", "doc", "exc", "func", "meth", "mod", "ref")
-    monkeypatch.setattr(roles, "_roles", {**roles._roles, **dict.fromkeys(names, sphinx_role)})
+@pytest.mark.parametrize("line", ["Stopping: waiting up to", "Stopped.", "There was nothing to run.", "  next: "])
+def test_the_page_on_runcron_quotes_what_it_prints(line: str) -> None:
+    assert line in (DOCS / "runcron.rst").read_text()
+    assert line in SOURCE
 
 
-def parse(name: str) -> nodes.document:
-    """Read a page; everything from INFO up ends the test with the place and the reason."""
-    settings = {"report_level": Reporter.INFO_LEVEL, "halt_level": Reporter.INFO_LEVEL, "_disable_config": True}
-    path = DOCS / name
-    return publish_doctree(path.read_text(encoding="utf-8"), source_path=str(path), settings_overrides=settings)
+def test_the_page_on_runcron_knows_how_long_runs_have_when_code_changes() -> None:
+    from django_cronductor.management.commands.runcron import RELOAD_TIMEOUT
 
-
-@pytest.mark.parametrize("name", PAGES)
-def test_page_parses_without_a_message(name: str) -> None:
-    assert parse(name).astext()
-
-
-def test_every_page_is_in_a_table_of_contents() -> None:
-    listed = {"index"}
-    for page in PAGES:
-        for block in re.findall(r"^\.\. toctree::\n((?:   .*\n|\n)+)", (DOCS / page).read_text(), re.MULTILINE):
-            entries = re.findall(r"^   ([a-z_/]+)$", block, re.MULTILINE)
-            listed |= {(Path(page).parent / entry).as_posix() for entry in entries}
-    assert listed == {page.removesuffix(".rst") for page in PAGES}
+    assert RELOAD_TIMEOUT == 5
+    assert re.search(r"have five seconds to finish", (DOCS / "runcron.rst").read_text())
