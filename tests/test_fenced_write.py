@@ -14,7 +14,7 @@ from django_cronductor import JobRegistry, RunContext, Scheduler, signals
 from django_cronductor.backends.local import LocalBackend
 from django_cronductor.testing import ManualClock
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "what_happens_when.rst"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "fencing.rst"
 
 pytestmark = pytest.mark.django_db
 
