@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from unittest import mock
 
 from django.conf import settings
@@ -12,6 +13,8 @@ from django.test.utils import TestContextDecorator, override_settings
 from django_cronductor.backends import LOCAL_BACKEND
 from django_cronductor.backends.local import Store, _stores
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 class local_locks(TestContextDecorator):  # noqa: N801 - Used like a function.
     """
@@ -19,6 +22,10 @@ class local_locks(TestContextDecorator):  # noqa: N801 - Used like a function.
 
     A context manager, and a decorator of functions and of unittest classes, each of whose tests then has its own.
     """
+
+    def __call__(self, decorated: F) -> F:
+        """Return what is decorated, so that each call, or each test of the class, has a new store."""
+        return super().__call__(decorated)
 
     def enable(self) -> None:
         """Begin with a store in which nobody holds anything."""
