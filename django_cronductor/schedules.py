@@ -535,6 +535,18 @@ class Schedule:
         return self._fingerprint
 
     @property
+    def crontab(self) -> str | None:
+        """
+        The schedule in the five fields of crontab(5), without names, wraps and `H`, and the second left out.
+
+        None if they cannot say it: several seconds, `L`, `W` or `#`.
+        """
+        second, *fields = self._pattern.fields
+        if len(second.values) > 1 or any(field.special for field in fields):
+            return None
+        return " ".join(field.text if field.starred else ",".join(map(str, field.values)) for field in fields)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What is allowed but probably not meant, in plain sentences."""
         return tuple(_warnings(self._expression, self._pattern))

@@ -6,6 +6,7 @@ import itertools
 import json
 import pickle
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -559,3 +560,32 @@ def test_what_a_clock_change_means_for_an_occurrence_is_said(
     at = datetime.fromisoformat(instant)
     assert schedule.latest_until(at) == at, "it is an occurrence"
     assert schedule.clock_change(at) == words
+
+
+@pytest.mark.parametrize(
+    ("expression", "crontab"),
+    [
+        ("*/5 * * * *", "*/5 * * * *"),
+        ("30 */5 9-17 * * mon-fri", "*/5 9,10,11,12,13,14,15,16,17 * * 1,2,3,4,5"),
+        ("0 22-2 ? jan 7", "0 0,1,2,22,23 * 1 0"),
+        ("@daily", "0 0 * * *"),
+        ("59/15 * * * *", "59 * * * *"),
+        ("0 0 13 * fri", "0 0 13 * 5"),
+        ("*/10 * * * * *", None),
+        ("0,30 * * * * *", None),
+        ("0 0 L * *", None),
+        ("0 0 15W * *", None),
+        ("0 0 * * 1#2", None),
+        ("0 0 * * 5L", None),
+    ],
+)
+def test_a_schedule_is_told_in_the_fields_of_crontab_if_they_can_say_it(expression: str, crontab: str | None) -> None:
+    assert Schedule(expression).crontab == crontab
+
+
+def test_h_is_told_in_crontab_as_what_it_stands_for() -> None:
+    schedule = Schedule("H H * * *", key="shop.sync")
+    assert schedule.crontab is not None
+    assert re.fullmatch(r"\d+ \d+ \* \* \*", schedule.crontab)
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    assert Schedule(schedule.crontab).next_after(start) == schedule.next_after(start)
