@@ -7,11 +7,11 @@ import contextvars
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
 from asgiref.sync import async_to_sync
@@ -182,6 +182,12 @@ class Run:
         """Tell whether its handler is not to be started any more."""
         return self.timed_out or self.interrupted or self.context.lease_lost
 
+    @cached_property
+    def name(self) -> str:
+        """Name it in the text of log records."""
+        instant = self.context.scheduled_at
+        return f"{self.job.key} (manual)" if instant is None else f"{self.job.key} for {instant}"
+
     def report_once(self) -> bool:
         """Tell the first caller, and no other, that the run's end is its to report."""
         with self._lock:
@@ -244,9 +250,8 @@ class Runner:
     def execute(self, run: Run) -> None:
         """Run it in this thread."""
         try:
-            with django_defaults():
-                make_clients(run.job.handler)
-                contextvars.copy_context().run(self._run, run)  # What it sets there is no affair of the next run.
+            make_clients(run.job.handler)
+            call_with_defaults(partial(self._run, run))
         finally:
             self._give_back(run, "failed")  # Only a fault of ours comes here with the lease still held.
 
@@ -288,7 +293,7 @@ class Runner:
             self._skip(run)
 
     def _start(self, run: Run) -> None:
-        logger.info("%s started.", name_of(run), extra=log_fields(run))
+        logger.info("%s started.", run.name, extra=log_fields(run))
         tell_receivers("job_started", run, context=run.context)
         raised = self._handle(run)
         self._end(run, self._outcome(run, raised), raised, "handler")
@@ -312,7 +317,7 @@ class Runner:
         if not run.report_once():
             return
         self._record(run, "condition", 0.0, None)
-        logger.info("%s skipped: its condition is not met.", name_of(run), extra=log_fields(run, "condition"))
+        logger.info("%s skipped: its condition is not met.", run.name, extra=log_fields(run, "condition"))
         tell_receivers(
             "job_skipped",
             run,
@@ -405,13 +410,13 @@ class Runner:
         if not run.report_once():
             promptly = run.timed_out and run.timeout is not None and duration < run.timeout + SOON
             level = logging.DEBUG if promptly else logging.WARNING
-            logger.log(level, "%s has ended at last, %.3f s after its start.", name_of(run), duration, extra=fields)
+            logger.log(level, "%s has ended at last, %.3f s after its start.", run.name, duration, extra=fields)
             return
         self._record(run, outcome, duration, error)
         asked_for = outcome != "failed" and isinstance(error, (LeaseLost, Stopping, asyncio.CancelledError))
         unexpected = None if asked_for else error
         text = "%s %s after %.3f s."
-        logger.log(level_of(outcome), text, name_of(run), outcome, duration, exc_info=unexpected, extra=fields)
+        logger.log(level_of(outcome), text, run.name, outcome, duration, exc_info=unexpected, extra=fields)
         if unexpected is not None:
             self._errors.report(unexpected, phase, run.job, run.context.scheduled_at)
         details = {"context": run.context, "outcome": outcome, "duration": duration, "error": error}
@@ -432,24 +437,28 @@ def make_clients(handler: object) -> None:
             handler.get_backend()
 
 
-@contextmanager
-def django_defaults() -> Iterator[None]:
-    """Give a run fresh database connections and the default time zone and language, and leave none of its own."""
-    language = translation.get_language()
-    in_use = {connection.alias for connection in connections.all(initialized_only=True) if connection.in_atomic_block}
-    close_old_connections(in_use)
-    check_connections(in_use)
-    reset_queries()
-    try:
-        with django_timezone.override(None):
-            translation.deactivate()
-            yield
-    finally:
-        if language is None:
-            translation.deactivate_all()
-        else:
-            translation.activate(language)
+def call_with_defaults(call: Callable[[], object]) -> None:
+    """
+    Call it with fresh database connections and the default time zone and language, and leave none of its own.
+
+    It has a context of its own: what it sets there is no affair of the next call.
+    """
+    opened = connections.all(initialized_only=True)
+    in_use = {connection.alias for connection in opened if connection.in_atomic_block}
+    if opened:
         close_old_connections(in_use)
+        check_connections(in_use)
+        reset_queries()
+    try:
+        contextvars.copy_context().run(_call_in_default_zone, call)
+    finally:
+        close_old_connections(in_use)
+
+
+def _call_in_default_zone(call: Callable[[], object]) -> None:
+    django_timezone.deactivate()
+    translation.deactivate()
+    call()
 
 
 def close_old_connections(in_use: Collection[str]) -> None:
@@ -510,12 +519,6 @@ def now_of(clock: Clock) -> datetime:
 def level_of(outcome: Outcome) -> int:
     """Return how loudly the log tells of an outcome."""
     return {"succeeded": logging.INFO, "enqueued": logging.INFO, "failed": logging.ERROR}.get(outcome, logging.WARNING)
-
-
-def name_of(run: Run) -> str:
-    """Name a run in the text of a log record."""
-    instant = run.context.scheduled_at
-    return f"{run.job.key} (manual)" if instant is None else f"{run.job.key} for {instant}"
 
 
 def log_fields(run: Run, outcome: Outcome | None = None, duration: float | None = None) -> dict[str, object]:

@@ -51,7 +51,7 @@ from django_cronductor.runner import (
     RunContext,
     Runner,
     Trigger,
-    django_defaults,
+    call_with_defaults,
 )
 from django_cronductor.store import Outage, StoreClock
 from django_cronductor.workers import WorkerPool
@@ -439,7 +439,7 @@ class Scheduler:
         if self._inline:
             call()
         else:
-            self._reporter.submit(partial(_with_defaults, call))
+            self._reporter.submit(partial(call_with_defaults, call))
 
     # Making jobs known.
 
@@ -763,7 +763,7 @@ class Scheduler:
             self._inbox.put(partial(self._answered, phase))
         if self._inline and self._keeper.running:
             # The loop's thread may be at work in a handler: what would be noticed there is noticed here.
-            self._reporter.submit(partial(_with_defaults, self._expire_runs))
+            self._reporter.submit(partial(call_with_defaults, self._expire_runs))
 
     def heart_beaten(self, heartbeat: Heartbeat, sent: float, received: float) -> None:
         """See Listener."""
@@ -896,11 +896,6 @@ def _named(runs: list[Run]) -> str:
 
 def _asked_instant(entry: Entry) -> datetime | None:
     return None if entry.question is None else to_datetime(entry.question.occurrence)
-
-
-def _with_defaults(call: Callable[[], object]) -> None:
-    with django_defaults():
-        call()
 
 
 def _is_count(value: object) -> bool:

@@ -46,14 +46,19 @@ class WorkerPool:
 
     @property
     def room(self) -> int:
-        """Return how many calls can start soon: on free threads, and on those that come free as fast as of late."""
+        """
+        Return how many calls can start soon: on free threads, and on those that come free as fast as of late.
+
+        None, while no thread is free and the queue is longer than what could be added: few large batches cost less.
+        """
         with self._changed:
             return self._room_at(self._clock.monotonic())
 
     def _room_at(self, now: float) -> int:
         while self._finished and self._finished[0] < now - RECENT:
             self._finished.popleft()
-        return self.size + len(self._finished) - self._open
+        room = self.size + len(self._finished) - self._open
+        return room if self._open < self.size or room >= self._open else min(room, 0)
 
     def wait_idle(self, timeout: float) -> bool:
         """Wait until everything submitted has been called; tell whether it came to that within `timeout` seconds."""
@@ -95,4 +100,4 @@ class WorkerPool:
             self._finished.append(now)
             if not self._open:
                 self._changed.notify_all()
-            return self._open < self.size or self._room_at(now) >= self._open
+            return self._room_at(now) > 0

@@ -1,0 +1,130 @@
+"""
+The work that every contender does, and what is measured of it, in that contender's own process.
+
+* `lateness`: one job every second beside `--jobs` others that are not due; how late each of its runs began.
+* `burst`: `--jobs` jobs due at one instant; how long after it each began.
+* `slow`: as `burst`, each run taking 200 ms.
+* `idle`: `--jobs` jobs that are not due; CPU, memory and the time from the start of the process until all was ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+SLOW = 0.2
+"""Seconds that a run of `slow` takes."""
+GIVE_UP = 120.0
+"""Seconds that a burst may take."""
+
+
+class Work:
+    """
+    One task: what the contender needs to know of it, and the recording of what its jobs do.
+
+    A contender takes `jobs`, `due`, `run` and `tick` to declare its jobs, calls `ready` as soon as its scheduler is about
+    to wait for the first of them, and is stopped by the `stop` that it gave.
+    """
+
+    def __init__(self, task: str, jobs: int, seconds: float, whole_minutes: bool = False) -> None:
+        self.task, self.jobs, self.seconds = task, jobs, seconds
+        self.due = self._choose_instant(whole_minutes)
+        self.starts: list[float] = []
+        self.ready_after = 0.0
+        self._ready_cpu = 0.0
+        self._ended = threading.Event()
+
+    @property
+    def has_burst(self) -> bool:
+        """Tell whether the jobs are due at `due`, all of them, rather than in many months."""
+        return self.task in ("burst", "slow")
+
+    def _choose_instant(self, whole_minutes: bool) -> datetime:
+        """Return an instant that leaves time to declare all of the jobs."""
+        earliest = datetime.now(timezone.utc) + timedelta(seconds=4 + self.jobs / 1000)
+        if whole_minutes:
+            return earliest.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        return earliest.replace(microsecond=0) + timedelta(seconds=1)
+
+    def run(self) -> None:
+        """Be the handler of every job of a burst, of the job of every second, or of the others."""
+        self.starts.append(time.time())
+        if self.task == "slow":
+            time.sleep(SLOW)
+        if self.has_burst and len(self.starts) == self.jobs:
+            self._ended.set()
+
+    def ready(self) -> None:
+        """Note that all jobs are declared and the scheduler is about to wait."""
+        self.ready_after = time.time() - _process_started()
+        self._ready_cpu = time.process_time()
+
+    def finish(self, stop: Callable[[], object]) -> None:
+        """Start to watch in a thread of its own; it prints the result and calls `stop` when the task is over."""
+        threading.Thread(target=self._watch, args=(stop,), daemon=True).start()
+
+    def _watch(self, stop: Callable[[], object]) -> None:
+        if self.has_burst:
+            self._ended.wait(GIVE_UP)
+        else:
+            self._ended.wait(self.seconds)
+        result = self._result()
+        print(json.dumps(result), flush=True)
+        stop()
+
+    def _result(self) -> dict[str, Any]:
+        if self.has_burst:
+            due = self.due.timestamp()
+            starts = sorted(self.starts)
+            return {
+                "cpu": (time.process_time() - self._ready_cpu) / max(1, len(starts)),
+                "started": len(starts),
+                "first": (starts[0] - due) if starts else None,
+                "last": (starts[-1] - due) if starts else None,
+            }
+        if self.task == "lateness":
+            return {"lateness": [start % 1.0 for start in self.starts[2:]]}
+        return {
+            "cpu": (time.process_time() - self._ready_cpu) / self.seconds,
+            "memory": _resident(),
+            "ready": self.ready_after,
+        }
+
+
+def read_work(whole_minutes: bool = False) -> Work:
+    """Read the task from the command line; `whole_minutes` for contenders that know no seconds."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", choices=["lateness", "burst", "slow", "idle"])
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    options = parser.parse_args()
+    return Work(options.task, options.jobs, options.seconds, whole_minutes)
+
+
+def _process_started() -> float:
+    """Return when this process began, in seconds since the epoch."""
+    with open("/proc/self/stat") as stat:
+        ticks = int(stat.read().rpartition(")")[2].split()[19])
+    with open("/proc/uptime") as uptime:
+        booted = time.time() - float(uptime.read().split()[0])
+    return booted + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _resident() -> int:
+    """Return the bytes of memory that this process has."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def leave() -> None:
+    """End the process at once: nothing is to be measured any more."""
+    sys.stdout.flush()
+    os._exit(0)
