@@ -24,6 +24,7 @@ from django_cronductor.backends.base import MANUAL
 from django_cronductor.backends.redis import RedisBackend
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.commands import runcron
+from django_cronductor.management.process import show_logs_somewhere
 
 # Runs close old connections around them, which counts as access to the database.
 pytestmark = pytest.mark.django_db
@@ -311,8 +312,8 @@ def test_logs_are_shown_where_nothing_else_shows_them(monkeypatch: pytest.Monkey
     monkeypatch.setattr(logger, "handlers", [])
     level = logger.level
     try:
-        runcron._show_logs_somewhere()
-        runcron._show_logs_somewhere()
+        show_logs_somewhere()
+        show_logs_somewhere()
         assert len(logger.handlers) == 1
         assert logger.isEnabledFor(logging.INFO)
     finally:
@@ -323,7 +324,7 @@ def test_logs_are_left_alone_where_the_project_shows_them(monkeypatch: pytest.Mo
     logger = logging.getLogger("django_cronductor")
     monkeypatch.setattr(logger, "handlers", [logging.NullHandler()])
     before = logger.level
-    runcron._show_logs_somewhere()
+    show_logs_somewhere()
     assert len(logger.handlers) == 1
     assert logger.level == before
 

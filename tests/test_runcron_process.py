@@ -666,7 +666,7 @@ def test_an_exit_at_once_is_held_by_no_handler_of_the_log(trouble: str) -> None:
 import logging, sys, threading
 import django
 django.setup()
-from django_cronductor.management.commands.runcron import _exit_at_once
+from django_cronductor.management.process import exit_at_once
 
 class Handler(logging.Handler):
     def flush(self):
@@ -682,7 +682,7 @@ sys.stdout.write("put away")
 if {trouble!r} != "an error":
     threading.Thread(target=hold, daemon=True).start()
     held.wait()
-_exit_at_once(3)
+exit_at_once(3)
 """
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
     command = [sys.executable, "-c", script]

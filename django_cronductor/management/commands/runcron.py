@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import logging
 import os
@@ -26,6 +25,7 @@ from django_cronductor.conf import get_config, scheduler_options
 from django_cronductor.exceptions import BackendError, ConfigurationError, JobNotFound, shown
 from django_cronductor.history import DatabaseHistory, in_transaction
 from django_cronductor.jobs import registry
+from django_cronductor.management.process import FLUSH_WAIT, exit_at_once, show_logs_somewhere
 from django_cronductor.management.reloading import Reloader, is_child
 from django_cronductor.orders import taking_orders
 from django_cronductor.scheduler import Scheduler
@@ -33,8 +33,6 @@ from django_cronductor.scheduler import Scheduler
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 RELOAD_TIMEOUT = 5.0
 """Seconds that runs have to finish when code has changed."""
-FLUSH_WAIT = 1.0
-"""Seconds that an exit at once waits for what was printed and logged to be written."""
 
 
 class Command(BaseCommand):
@@ -79,7 +77,7 @@ class Command(BaseCommand):
                 super().run_from_argv(argv)
             except SystemExit as end:
                 if end.code:
-                    _exit_at_once(end.code if isinstance(end.code, int) else 1)
+                    exit_at_once(end.code if isinstance(end.code, int) else 1)
                 raise
 
     def get_check_kwargs(self, options: Any) -> Any:
@@ -121,7 +119,7 @@ class Command(BaseCommand):
                 ended.wait(RELOAD_TIMEOUT + FLUSH_WAIT)
 
     def _run(self, **options: Any) -> None:
-        _show_logs_somewhere()
+        show_logs_somewhere()
         try:
             config = get_config()
             backend = create_backend(config)
@@ -227,7 +225,7 @@ class Command(BaseCommand):
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.told_to_stop:
-            _exit_at_once(1)
+            exit_at_once(1)
         self.told_to_stop = True
         if self.scheduler is not None:
             self.scheduler.stop()
@@ -255,36 +253,3 @@ class HeartbeatFile:
         except OSError as error:
             # The loop matters more; whoever watches the file will notice.
             logging.getLogger(__name__).warning("The heartbeat file cannot be touched: %s", error)
-
-
-def _show_logs_somewhere() -> None:
-    """Show our records on stderr in a project that has no logging for them."""
-    logger = logging.getLogger("django_cronductor")
-    if not logger.hasHandlers():
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-
-
-def _exit_at_once(code: int) -> None:
-    """End the process although threads of jobs, and of asgiref's, may still work."""
-    # In a thread, as a handler's lock may be held, or the reader of a pipe have stalled. Not one of `threading`, whose
-    # own lock the signal that brought us here may have interrupted.
-    flushed = _thread.allocate_lock()
-    flushed.acquire()
-    with contextlib.suppress(RuntimeError):  # No thread can be had: then nothing is flushed.
-        _thread.start_new_thread(_flush, (flushed,))
-    flushed.acquire(timeout=FLUSH_WAIT)
-    os._exit(code)
-
-
-def _flush(done: _thread.LockType) -> None:
-    """Flush what was printed and logged, as far as that can be done."""
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-    with contextlib.suppress(Exception):
-        logging.shutdown()
-    with contextlib.suppress(Exception):
-        sys.stderr.flush()
-    done.release()
