@@ -14,9 +14,10 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from django.db import Error, router, transaction
+from django.db.models import QuerySet
 
 from django_cronductor import signals
-from django_cronductor.backends.base import MANUAL, DeadRun, LockBackend
+from django_cronductor.backends.base import MANUAL, DeadRun, JobState, LockBackend
 from django_cronductor.conf import get_config
 from django_cronductor.exceptions import BackendError, CronductorError, JobNotFound, shown
 from django_cronductor.history import SEEN_EVERY, DatabaseHistory
@@ -26,12 +27,13 @@ from django_cronductor.jobs import registry as default_registry
 from django_cronductor.keys import LONGEST_KEY
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import mask, storable
-from django_cronductor.models import DeclaredJob
+from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.records import DeadRecord, History
 from django_cronductor.reports import to_datetime
 
 logger = get_logger(__name__)
 
+ROWS_PER_DELETE = 500
 NOT_SEEN = timedelta(seconds=3 * SEEN_EVERY)
 """A job that no replica has noted as seen for so long has none that runs it."""
 
@@ -130,6 +132,87 @@ def take_lease_away(
         )
     signals.run_abandoned.send_robust(sender=job, key=key, scheduled_at=at, holder=dead.holder)
     return dead
+
+
+@dataclass(frozen=True)
+class GoneJob:
+    """A job in the database that is not declared here. `kept` says why it is not to be deleted; None: it can be."""
+
+    row: DeclaredJob
+    runs: int
+    kept: str | None
+
+    @property
+    def key(self) -> str:
+        """Return its key."""
+        return self.row.key
+
+
+def gone_jobs(
+    older_than: timedelta, *, backend: LockBackend, registry: JobRegistry = default_registry
+) -> list[GoneJob]:
+    """Return the jobs in the database that are not declared here, by key, and what speaks against forgetting them."""
+    try:
+        rows = [row for row in _jobs().order_by("key") if row.key not in registry]
+        runs = {row.key: JobRun.objects.filter(job_key=row.key).count() for row in rows}
+    except Error as error:
+        raise CronductorError(_unreadable(error)) from error
+    now = datetime.now(timezone.utc)
+    states: list[JobState | BackendError | None] = [None] * len(rows)
+    if backend.shared:
+        reply = backend.states([row.key for row in rows])
+        states, now = list(reply.answers), to_datetime(reply.now) if reply.now else now
+    return [
+        GoneJob(row, runs[row.key], _reason_to_keep(row, state, now, max(older_than, NOT_SEEN)))
+        for row, state in zip(rows, states, strict=True)
+    ]
+
+
+def prune(job: GoneJob, *, backend: LockBackend, registry: JobRegistry = default_registry) -> bool:
+    """Delete a job's runs and row and forget it in the store; False if a replica has declared it meanwhile."""
+    if job.kept is not None or job.key in registry:
+        raise Refused(f"{job.key} is not deleted: {job.kept or 'it is declared here'}.")
+    try:
+        row = _jobs().filter(pk=job.row.pk, last_seen=job.row.last_seen)
+        if not row.exists():
+            return False
+        _delete_runs(job.key)
+        if backend.shared:
+            backend.forget(job.key)
+        gone = bool(row.delete()[0])
+    except Error as error:
+        raise CronductorError(_unreadable(error)) from error
+    _note("%s is no longer declared, and is forgotten with its %d runs.", job.key, job.runs)
+    return gone
+
+
+def _reason_to_keep(
+    row: DeclaredJob, state: JobState | BackendError | None, now: datetime, age: timedelta
+) -> str | None:
+    if isinstance(state, BackendError):
+        return "the lock store fails on it"
+    if now - from_stored(row.last_seen) < age:
+        return "a replica has declared it not long ago"
+    if state is None:
+        return None
+    if state.lease is not None:
+        return "somebody holds its lease, or died with it"
+    # The rows may be old because the database was away: a replica that has it decides its occurrences.
+    if state.occurrence is not None and now - to_datetime(state.occurrence) < age:
+        return "a replica has decided an occurrence of it not long ago"
+    return None
+
+
+def _delete_runs(key: str) -> None:
+    """Delete all runs of a job, some at a time: there may be a million."""
+    using = router.db_for_write(JobRun)
+    while some := list(JobRun.objects.using(using).filter(job_key=key).values_list("pk", flat=True)[:ROWS_PER_DELETE]):
+        JobRun.objects.using(using).filter(pk__in=some).delete()
+
+
+def _jobs() -> QuerySet[DeclaredJob]:
+    rows: QuerySet[DeclaredJob] = DeclaredJob.objects.using(router.db_for_write(DeclaredJob))
+    return rows
 
 
 def find_job(key: str, backend: LockBackend, registry: JobRegistry = default_registry) -> Job | None:

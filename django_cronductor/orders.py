@@ -144,5 +144,6 @@ def _rows() -> QuerySet[DeclaredJob]:
 
 
 def _ordered() -> QuerySet[DeclaredJob]:
-    given = Q(paused_at=None, run_requested_at=None, release_requested_at=None)
-    return _rows().exclude(given).order_by("key")
+    nothing = Q(paused_at=None, run_requested_at=None, release_requested_at=None)
+    rows: QuerySet[DeclaredJob] = _rows().exclude(nothing).order_by("key")
+    return rows

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from queue import Empty, SimpleQueue
 from typing import Literal, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -141,15 +143,17 @@ def get_overview(
     *,
     backend: LockBackend | None = None,
     registry: JobRegistry = default_registry,
+    database_wait: float | None = None,
 ) -> Overview:
     """
     Return what is known of the jobs of these keys, or of all: those declared here, and those in the database.
 
-    A few queries and two calls of the store, however many there are. Raises ConfigurationError if a setting is wrong.
+    A few queries and two calls of the store, however many there are. `database_wait`: seconds to wait for a database
+    that may hang, which is asked in a thread then. Raises ConfigurationError if a setting is wrong.
     """
     config = get_config()
     declared = {job.key: job for job in registry if keys is None or job.key in keys}
-    records = _read_database(keys, config)
+    records = _records(keys, config, database_wait)
     found = sorted(declared.keys() | records.rows.keys())
     store = _ask_backend(found, backend, config)
     views = [_view(key, declared.get(key), records, store, config.timezone) for key in found]
@@ -218,9 +222,27 @@ class _Records:
     error: str | None = None
 
 
-def _read_database(keys: Collection[str] | None, config: Config) -> _Records:
+def _records(keys: Collection[str] | None, config: Config, wait: float | None) -> _Records:
     if not config.history:
         return _Records()
+    if wait is None:
+        return _read_database(keys)
+    answer: SimpleQueue[_Records] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answer.put(_read_database(keys))
+        finally:
+            connections.close_all()
+
+    threading.Thread(target=ask, name="cronductor-overview", daemon=True).start()
+    try:
+        return answer.get(timeout=wait)
+    except Empty:
+        return _Records(error=f"The database has not answered for {wait:g} s.")
+
+
+def _read_database(keys: Collection[str] | None) -> _Records:
     try:
         rows = {row.key: row for row in _rows(keys)}
         return _Records(rows, _runs_of(rows.values()))

@@ -1,0 +1,117 @@
+"""`cron pause`, `cron resume`, `cron release`, and `cron run --request`: what changes something."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from django_cronductor import operations
+from django_cronductor.backends.base import DeadRun, LockBackend
+from django_cronductor.jobs import JobRegistry
+from django_cronductor.management.actions import output
+from django_cronductor.management.actions.asking import get_views, operator
+from django_cronductor.operations import Done
+from django_cronductor.reports import to_datetime
+
+ORDERED = "runcron, which has the locks in its memory, is to do it within a second or two"
+
+
+def add_key(parser: ArgumentParser) -> None:
+    """Declare what all of them take."""
+    parser.add_argument("key", metavar="KEY", help="The job.")
+    parser.add_argument("--json", action="store_true", help="Print JSON.")
+
+
+def add_pause_arguments(parser: ArgumentParser) -> None:
+    """Declare the options of `pause`."""
+    add_key(parser)
+    parser.add_argument("--note", default="", help="Why, for whoever wonders later.")
+
+
+def add_release_arguments(parser: ArgumentParser) -> None:
+    """Declare the options of `release`."""
+    add_key(parser)
+    parser.add_argument("--no-input", action="store_false", dest="interactive", help="Do not ask.")
+
+
+def request(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, **options: Any) -> None:
+    """Ask the replicas to run a job."""
+    done = operations.request_run(key, backend=backend, by=operator(), registry=registry)
+    text = "runcron is asked to run it" if done.ordered else "the replicas are asked to run it within a minute"
+    _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
+
+
+def pause(
+    command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, note: str, **options: Any
+) -> None:
+    """Pause a job."""
+    done = operations.pause(key, backend=backend, by=operator(), note=note, registry=registry)
+    text = f"it is to be paused: {ORDERED}" if done.ordered else "paused; a run in progress goes on"
+    _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
+
+
+def resume(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, **options: Any) -> None:
+    """Resume a job."""
+    done = operations.resume(key, backend=backend, by=operator(), registry=registry)
+    text = f"it is to be resumed: {ORDERED}" if done.ordered else "resumed; what was due meanwhile is not made up"
+    _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
+
+
+def release(
+    command: BaseCommand,
+    registry: JobRegistry,
+    backend: LockBackend,
+    *,
+    key: str,
+    interactive: bool,
+    **options: Any,
+) -> None:
+    """Release the lease of a job."""
+    [view] = get_views([key], registry, backend).jobs
+    holder = view.holder
+    if interactive and not (holder is not None and holder.ended is not None and view.live):
+        held = "" if holder is None or holder.ended is not None else f" It is held by {output.plain(holder.instance)}."
+        command.stderr.write(
+            f"{output.quoted(key)}:{held} Whoever runs it is told that the lease is lost, and may work on until it "
+            "looks; the next run can start at once."
+        )
+        if not agreed(command):
+            raise CommandError("Nothing was released.")
+    done = operations.release(key, backend=backend, by=operator(), registry=registry)
+    if done.ordered:
+        text = f"the release is ordered: {ORDERED}"
+    elif done.run is None:
+        text = "nobody holds its lease"
+    else:
+        text = f"the lease of {output.plain(done.run.holder)} is released, and its run abandoned"
+    _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
+
+
+def agreed(command: BaseCommand) -> bool:
+    """Ask whether to go on; nobody there is a no."""
+    command.stderr.write("Go on? [y/N] ", ending="")
+    command.stderr.flush()
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _tell(command: BaseCommand, done: Done, as_json: bool, text: str) -> None:
+    if as_json:
+        told = {"key": done.key, "ordered": done.ordered, "unrecorded": done.unrecorded, "released": _run(done.run)}
+        output.write_json(command, told)
+    else:
+        command.stdout.write(text)
+    if done.unrecorded is not None:
+        warning = f"Who did it, and why, is not noted in the database: {output.plain(done.unrecorded)}"
+        command.stderr.write(command.style.WARNING(warning))
+
+
+def _run(run: DeadRun | None) -> dict[str, Any] | None:
+    if run is None:
+        return None
+    at = None if run.run == "manual" else to_datetime(int(run.run)).isoformat()
+    return {"holder": run.holder, "scheduled_at": at, "fencing_token": run.fence}

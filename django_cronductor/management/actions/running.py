@@ -1,0 +1,108 @@
+"""`cron run`: one job, here and now, in the foreground and under its lease."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from django_cronductor.backends.base import LockBackend
+from django_cronductor.conf import get_config, scheduler_options
+from django_cronductor.exceptions import NotAcquired
+from django_cronductor.history import DatabaseHistory, in_transaction
+from django_cronductor.jobs import JobRegistry
+from django_cronductor.management.actions import acting, output
+from django_cronductor.management.actions.asking import get_views
+from django_cronductor.management.process import exit_at_once, show_logs_somewhere
+from django_cronductor.scheduler import Scheduler
+
+FAILED, HELD = 1, 3
+FINE = ("succeeded", "enqueued", "condition")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    acting.add_key(parser)
+    parser.add_argument(
+        "--request", action="store_true", help="Ask the replicas to run it, and do not wait for what comes of it."
+    )
+
+
+def run(
+    command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, request: bool, **options: Any
+) -> None:
+    """Run the job, and raise CommandError if it did not succeed."""
+    if request:
+        acting.request(command, registry, backend, key=key, **options)
+        return
+    registry.get(key)
+    show_logs_somewhere()
+    if not backend.shared:
+        _look_at_history(command, registry, backend, key)
+    outcome = _run(registry, backend, key)
+    if options["json"]:
+        output.write_json(command, {"key": key, "outcome": outcome})
+    else:
+        text = "its condition is not met, so it was not run" if outcome == "condition" else outcome
+        command.stdout.write(f"{output.quoted(key)}: {text}.")
+    if outcome not in FINE:
+        raise CommandError(f"{output.quoted(key)} did not succeed: {outcome}.", returncode=FAILED)
+
+
+def _run(registry: JobRegistry, backend: LockBackend, key: str) -> str:
+    config = get_config()
+    history = None
+    if config.history:
+        history = DatabaseHistory(config.history, inline=in_transaction())
+        history.check()
+    scheduler = Scheduler(registry, backend, only=[key], inline=True, history=history, **scheduler_options(config))
+    try:
+        with _stopping_on_signals(scheduler):
+            return scheduler.run_now(key)
+    except NotAcquired as error:
+        raise CommandError(output.plain(str(error)), returncode=HELD) from error
+    finally:
+        if history is not None:
+            history.close()
+
+
+def _look_at_history(command: BaseCommand, registry: JobRegistry, backend: LockBackend, key: str) -> None:
+    """Do what can be done where the lease is in the memory of another process."""
+    [view] = get_views([key], registry, backend).jobs
+    holder = view.holder
+    if holder is not None and holder.ended is None:
+        name = output.plain(holder.instance)
+        raise CommandError(f"{output.quoted(key)} is running on {name}, as the history has it.", returncode=HELD)
+    text = (
+        "The locks are in the memory of each process: a runcron that is going cannot know of this run, and may start "
+        "the job meanwhile."
+    )
+    command.stderr.write(command.style.WARNING(text))
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(scheduler: Scheduler) -> Iterator[None]:
+    """Tell the run to stop at the first SIGINT or SIGTERM, and leave at once at the second."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if told:
+            exit_at_once(FAILED)
+        told.append(number)
+        scheduler.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,45 @@
+"""What the commands do with their process: where its log goes, and how it ends."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import logging
+import os
+import sys
+
+FLUSH_WAIT = 1.0
+"""Seconds that an exit at once waits for what was printed and logged to be written."""
+
+
+def show_logs_somewhere() -> None:
+    """Show our records on stderr in a project that has no logging for them."""
+    logger = logging.getLogger("django_cronductor")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+
+
+def exit_at_once(code: int) -> None:
+    """End the process although threads of jobs, and of asgiref's, may still work."""
+    # In a thread, as a handler's lock may be held, or the reader of a pipe have stalled. Not one of `threading`, whose
+    # own lock the signal that brought us here may have interrupted.
+    flushed = _thread.allocate_lock()
+    flushed.acquire()
+    with contextlib.suppress(RuntimeError):  # No thread can be had: then nothing is flushed.
+        _thread.start_new_thread(_flush, (flushed,))
+    flushed.acquire(timeout=FLUSH_WAIT)
+    os._exit(code)
+
+
+def _flush(done: _thread.LockType) -> None:
+    """Flush what was printed and logged, as far as that can be done."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    with contextlib.suppress(Exception):
+        logging.shutdown()
+    with contextlib.suppress(Exception):
+        sys.stderr.flush()
+    done.release()
