@@ -33,6 +33,11 @@ def lines(*parts: object) -> SafeString:
     return format_html_join("", '<span class="cronductor-line">{}</span>', ((part,) for part in parts if part))
 
 
+def labelled(label: object, cell: object) -> SafeString:
+    """Return a cell of a list with what it is, which is shown where the list has no room for a row of headings."""
+    return format_html('<span class="cronductor-label">{}</span>{}', label, cell)
+
+
 def quiet(text: object) -> SafeString:
     """Return a text in a smaller and quieter form."""
     return format_html('<span class="small quiet">{}</span>', text)
@@ -45,8 +50,8 @@ def schedule(view: JobView) -> SafeString:
             return lines(NOTHING)
         return lines(format_html("<code>{}</code>", view.row.expression), quiet(view.row.timezone))
     told = view.schedule.describe()
-    declared = format_html('<code>{}</code> <span class="quiet">{}</span>', view.schedule.expression, zone_of(view))
-    return lines(told if told != view.schedule.expression else "", declared)
+    declared = format_html("<code>{}</code> {}", view.schedule.expression, zone_of(view))
+    return lines(told if told != view.schedule.expression else "", quiet(declared))
 
 
 def zone_of(view: JobView) -> str:
@@ -54,10 +59,12 @@ def zone_of(view: JobView) -> str:
     return view.schedule.timezone if view.schedule else view.row.timezone if view.row else ""
 
 
-def both_zones(instant: datetime, zone: str) -> SafeString:
-    """Return an instant in a job's zone, and in the user's where that shows another time."""
-    ours = words.moment(instant)
-    theirs = words.moment(instant, ZoneInfo(zone))
+def both_zones(instant: datetime, zone: str, now: datetime | None = None) -> SafeString:
+    """Return an instant in a job's zone, and in the user's where that shows another time; with `now`, in short."""
+    theirs, ours = (
+        words.moment(instant, name) if now is None else words.short_moment(instant, now, name)
+        for name in (ZoneInfo(zone), None)
+    )
     same = instant.astimezone(ZoneInfo(zone)).utcoffset() == instant.astimezone(get_current_timezone()).utcoffset()
     return lines(theirs) if same else lines(theirs, quiet(ours))
 
@@ -65,10 +72,10 @@ def both_zones(instant: datetime, zone: str) -> SafeString:
 def next_run(view: JobView) -> SafeString:
     """Return when it runs next, or would."""
     if view.next_run is None or view.schedule is None:
-        return lines(NOTHING)
+        return lines("")
     stopped = view.paused or view.status == "disabled"
-    when = gettext("would be due %s") if stopped else "%s"
-    return lines(when % words.ago(view.next_run, view.now), both_zones(view.next_run, view.schedule.timezone))
+    when = gettext("would be due %s") if stopped else gettext("next %s")
+    return lines(when % words.ago(view.next_run, view.now), both_zones(view.next_run, view.schedule.timezone, view.now))
 
 
 def state(view: JobView) -> SafeString:
@@ -138,10 +145,10 @@ def last_run(view: JobView) -> SafeString:
     run = view.last_run
     if run is None:
         return quiet(gettext("no run yet"))
+    took = [words.length(run.duration)] if run.duration is not None else []
     return lines(
         words.outcome(run.outcome),
-        words.length(run.duration) if run.duration is not None else "",
-        quiet(words.ago(_instant_of(run), view.now)),
+        quiet(" · ".join([*took, words.ago(_instant_of(run), view.now)])),
     )
 
 

@@ -17,13 +17,16 @@ from django_cronductor.models import JobRun
 from django_cronductor.schedules import Schedule
 
 DAY = timedelta(days=1)
+SHORTEST = timedelta(minutes=10)
 MOST_ROWS = 500
 """Runs that are drawn; of a job that runs more often, the day is shown as far as they reach."""
 MOST_LANES = 12
 MOST_EXPECTED = 3_000
 SETTLED = timedelta(seconds=60)
 """An occurrence that is younger may not have come to the history yet."""
-TICK_HOURS = 3
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180)
+"""Minutes from one label of the axis to the next."""
+MOST_TICKS = 8
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class _Run:
 
 class Day:
     """
-    The day before `now`, from the rows of a job's history.
+    The day before `now`, from the rows of a job's history, or as much of it as they reach back.
 
     `rows`: newest first, at most MOST_ROWS. `known_since`: from when on the history is complete; None: from its oldest
     row on. `schedule` None: nothing is expected, as of a job that is disabled.
@@ -52,12 +55,12 @@ class Day:
         self, rows: Sequence[JobRun], now: datetime, schedule: Schedule | None, known_since: datetime | None
     ) -> None:
         self._now = now
-        self._start = now - DAY
         self._schedule = schedule
         everything = [found for row in rows if (found := _placed(row, now)) is not None]
+        complete = known_since or min((run.start for run in everything), default=now)
+        self._start = max(now - DAY, min(complete, now - SHORTEST))
+        self._known = max(self._start, complete)
         self._runs = sorted((run for run in everything if run.end >= self._start), key=lambda run: run.start)
-        oldest = min((run.start for run in everything), default=None)
-        self._known = max(self._start, known_since or oldest or now)
         self._gaps = list(self._missing())
         self._overlaps = list(self._doubled())
 
@@ -67,7 +70,11 @@ class Day:
         if self._known > self._start:
             title = gettext("The history does not reach back before %s") % self._clock(self._known)
             across.append(self._span(self._start, self._known, "unknown", title))
-        title = gettext("The 24 hours before %s") % f"{self._clock(self._now)} {words.zone_name()}"
+        title = gettext("What ran from %(start)s to %(end)s (%(zone)s)") % {
+            "start": self._clock(self._start),
+            "end": self._clock(self._now),
+            "zone": words.zone_name(),
+        }
         return Timeline(title, self.summary(), list(self._ticks()), [*self._lanes(), self._not_run()], across)
 
     def summary(self) -> str:
@@ -88,7 +95,7 @@ class Day:
     @property
     def is_cut(self) -> bool:
         """Tell whether the history does not reach back a day."""
-        return self._known > self._start
+        return self._known > self._now - DAY
 
     @property
     def known_since(self) -> datetime:
@@ -128,18 +135,18 @@ class Day:
         return Span(self._place(start), self._place(end), kind, title)  # type: ignore[arg-type]
 
     def _place(self, instant: datetime) -> float:
-        return min(1.0, max(0.0, (instant - self._start) / DAY))
+        return min(1.0, max(0.0, (instant - self._start) / (self._now - self._start)))
 
     def _ticks(self) -> Iterator[tuple[float, str]]:
-        """Yield every third full hour of the user's clock."""
-        zone = get_current_timezone()
-        quarter = timedelta(minutes=15)  # No zone's hours begin elsewhere.
-        at = self._start.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        """Yield round times of the user's clock."""
+        minutes = (self._now - self._start) / timedelta(minutes=1)
+        step = next((step for step in STEPS if minutes / step <= MOST_TICKS), STEPS[-1])
+        at = self._start.astimezone(timezone.utc).replace(minute=0, second=0, microsecond=0)
         while at <= self._now:
-            local = at.astimezone(zone)
-            if local.minute == 0 and local.hour % TICK_HOURS == 0:
+            local = at.astimezone(get_current_timezone())
+            if at >= self._start and (local.hour * 60 + local.minute) % step == 0:
                 yield self._place(at), f"{local:%H:%M}"
-            at += quarter
+            at += timedelta(minutes=min(step, 15))  # No zone's hours begin elsewhere than at a quarter.
 
     # What is wrong.
 

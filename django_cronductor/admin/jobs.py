@@ -201,8 +201,6 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         "shown_state",
         "shown_holder",
         "shown_last_run",
-        "shown_picture",
-        "shown_next_run",
         "shown_schedule",
     )
     list_filter = (StateFilter, AppFilter, OutcomeFilter)
@@ -257,36 +255,27 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         """Return the job's key."""
         return row.key
 
-    @admin.display(description=_("schedule"))
+    @admin.display(description=_("schedule, next run"))
     def shown_schedule(self, row: DeclaredJob) -> SafeString:
-        """Return when it is due."""
-        return cells.schedule(view_of(row))
-
-    @admin.display(description=_("next run"))
-    def shown_next_run(self, row: DeclaredJob) -> SafeString:
-        """Return when it runs next."""
-        return cells.next_run(view_of(row))
+        """Return when it is due, and when next."""
+        view = view_of(row)
+        return cells.labelled(_("schedule, next run"), cells.lines(cells.schedule(view), cells.next_run(view)))
 
     @admin.display(description=_("state"))
     def shown_state(self, row: DeclaredJob) -> SafeString:
         """Return what it does."""
-        return cells.state(view_of(row))
+        return cells.labelled(_("state"), cells.state(view_of(row)))
 
     @admin.display(description=_("last lock holder"))
     def shown_holder(self, row: DeclaredJob) -> SafeString:
         """Return who holds its lease, or held it last."""
-        return cells.lock_holder(view_of(row))
+        return cells.labelled(_("last lock holder"), cells.lock_holder(view_of(row)))
 
-    @admin.display(description=_("last outcome"))
+    @admin.display(description=_("last outcome and runs"))
     def shown_last_run(self, row: DeclaredJob) -> SafeString:
-        """Return how its newest run ended."""
-        return cells.last_run(view_of(row))
-
-    @admin.display(description=_("last 30 runs"))
-    def shown_picture(self, row: DeclaredJob) -> SafeString | None:
-        """Return the picture of its newest runs."""
-        picture: SafeString | None = vars(row)["picture"]
-        return picture
+        """Return how its newest run ended, and the picture of those before it."""
+        shown = cells.lines(cells.last_run(view_of(row)), vars(row)["picture"])
+        return cells.labelled(_("last outcome and runs"), shown)
 
     # A job.
 
@@ -380,6 +369,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
             "note": request.POST.get("note", ""),
             "token": _token(view),
             "changed": "token" in request.POST,
+            "pointless": not action.is_offered(view),
             "holder": cells.lock_holder(view),
         }
         return self._page(request, "action", context)

@@ -95,8 +95,8 @@ def _bar(left: int, height: int, kind: Kind) -> str:
         return f"M{left + 0.5} {BASELINE}v-{height}h2v{height}"
     drawn = f"M{left} {BASELINE}v-{height}h3v{height}z"
     if kind == "bad":
-        top = BASELINE - height - 6
-        drawn += f"M{left - 0.5} {top}l4 4M{left + 3.5} {top}l-4 4"
+        top = BASELINE - height - 5
+        drawn += f"M{left} {top}l3 3M{left + 3} {top}l-3 3"
     return drawn
 
 
@@ -117,12 +117,12 @@ def timeline(picture: Timeline) -> SafeString:
 
 def _axis(ticks: Iterable[tuple[float, str]], height: int) -> SafeString:
     lines = (
-        (_percent(place), height - 20, _percent(place), height - 6, label, "last" if place > 0.95 else "")
+        (_percent(place), height - 20, height - 6, label, "first" if place < 0.03 else "last" if place > 0.97 else "")
         for place, label in ticks
     )
     return format_html_join(
         "",
-        '<line class="tick" x1="{0}" x2="{2}" y1="0" y2="{1}"/><text class="tick {5}" x="{0}" y="{3}">{4}</text>',
+        '<line class="tick" x1="{0}" x2="{0}" y1="0" y2="{1}"/><text class="tick {4}" x="{0}" y="{2}">{3}</text>',
         lines,
     )
 

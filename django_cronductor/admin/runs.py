@@ -139,8 +139,7 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
 
     list_display = (
         "job_key",
-        "shown_occurrence",
-        "shown_start",
+        "shown_instant",
         "shown_outcome",
         "shown_duration",
         "shown_lateness",
@@ -157,9 +156,12 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
     paginator = BoundedPaginator
     actions = None
     fieldsets = (
-        (None, {"fields": ("shown_job", "shown_outcome", "shown_count", "shown_trigger", "attempt")}),
-        (_("Time"), {"fields": ("shown_occurrence", "shown_start", "shown_end", "shown_duration", "shown_lateness")}),
-        (_("Lock"), {"fields": ("holder", "fencing_token")}),
+        (None, {"fields": ("shown_job", ("shown_outcome", "shown_count", "shown_trigger", "attempt"))}),
+        (
+            _("Time"),
+            {"fields": (("shown_occurrence", "shown_start", "shown_end"), ("shown_duration", "shown_lateness"))},
+        ),
+        (_("Lock"), {"fields": (("holder", "fencing_token"),)}),
         (_("Error"), {"fields": ("error_type", "shown_message", "shown_traceback")}),
     )
 
@@ -196,6 +198,12 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
         """Return the job, with the way to its page."""
         url = reverse("admin:django_cronductor_declaredjob_change", args=[quote(run.job_key)])
         return format_html('<a href="{}">{}</a>', url, run.job_key)
+
+    @admin.display(description=_("occurrence, or start"))
+    def shown_instant(self, run: JobRun) -> SafeString | None:
+        """Return the occurrence, or when a run that is none's began."""
+        at = run.scheduled_at or run.started_at or run.finished_at
+        return None if at is None else words.moment(at)
 
     @admin.display(description=_("scheduled"))
     def shown_occurrence(self, run: JobRun) -> SafeString | None:

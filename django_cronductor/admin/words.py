@@ -47,7 +47,8 @@ def length(seconds: float) -> str:
     if seconds < 0.0995:
         return gettext("%s ms") % number_format(round(max(0.0, seconds) * 1000))
     if seconds < 59.95:
-        return gettext("%s s") % number_format(round(seconds, 1 if seconds < 9.95 else 0), 1 if seconds < 9.95 else 0)
+        places = 0 if seconds >= 9.95 or seconds == round(seconds) else 1
+        return gettext("%s s") % number_format(round(seconds, places), places)
     minutes, second = divmod(round(seconds), 60)
     if minutes < 60:
         return _joined(gettext("%s min") % minutes, gettext("%s s") % second if second else "")
@@ -74,6 +75,21 @@ def moment(instant: datetime, zone: ZoneInfo | None = None) -> SafeString:
         from_stored(instant).isoformat(),
         date_format(local, "D"),
         f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}",
+    )
+
+
+def short_moment(instant: datetime, now: datetime, zone: ZoneInfo | None = None) -> SafeString:
+    """Return an instant with what of its date and time tells it from now."""
+    zone_shown = zone or django_timezone.get_current_timezone()
+    local = from_stored(instant).astimezone(zone_shown)
+    day = "" if local.date() == now.astimezone(zone_shown).date() else date_format(local, "D j M ")
+    clock = f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
+    return format_html(
+        '<time class="cronductor-moment" datetime="{}">{}{} {}</time>',
+        from_stored(instant).isoformat(),
+        day,
+        clock,
+        local.tzname(),
     )
 
 

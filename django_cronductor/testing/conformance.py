@@ -358,6 +358,17 @@ class DeclareConformance(BackendHarness):
         assert (state.occurrence, state.fence, state.paused) == (first, lease.fence, False)
         assert self.claim(second).verdict == "held"
 
+    def test_while_a_job_rests_a_seed_still_raises_what_is_decided(self) -> None:
+        """The first who declares after a loss need not be the one who knows most."""
+        if not self.backend.shared:
+            return  # There is nobody else who could know more.
+        for seed, known in ((5, 5), (7, 7), (6, 7)):
+            self.declare(occurrence=seed)
+            assert self.state().occurrence == known
+        self.advance(self.rest)
+        self.declare(occurrence=8)
+        assert self.state().occurrence == 7
+
     def test_a_job_rests_after_any_seed_if_others_may_be_alive(self) -> None:
         seeds: list[dict[str, Any]] = [
             {"occurrence": 1},
