@@ -206,7 +206,14 @@ class LocalBackend(LockBackend):
     ) -> None:
         super().__init__(cache=cache, prefix=prefix)
         self._clock = clock or time
-        self.store = store or (Store() if clock else _shared_store(prefix))
+        self._store = store or (Store() if clock else None)
+
+    @property
+    def store(self) -> Store:
+        """Return what is known; the first use of the memory that a prefix stands for warns of what it is."""
+        if self._store is None:
+            self._store = _shared_store(self.prefix)
+        return self._store
 
     def describe(self) -> str:
         """Say that it is this process's memory."""

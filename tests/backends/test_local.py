@@ -56,12 +56,19 @@ def test_it_warns_once_per_process_and_prefix_that_other_processes_run_the_jobs_
     prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, LOGGER):
-        LocalBackend(prefix=prefix)
-        LocalBackend(prefix=prefix)
+        LocalBackend(prefix=prefix).heartbeat("i")
+        LocalBackend(prefix=prefix).heartbeat("j")
     (record,) = [record for record in caplog.records if record.name == LOGGER]
     assert record.levelno == logging.WARNING
     assert prefix in record.getMessage()
     assert "every other process would run each job" in record.getMessage()
+
+
+def test_it_does_not_warn_a_process_that_makes_one_and_runs_no_jobs(
+    prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert prefix in LocalBackend(prefix=prefix).describe()
+    assert not caplog.records
 
 
 def test_it_does_not_warn_where_a_test_gave_it_a_clock(prefix: str, caplog: pytest.LogCaptureFixture) -> None:
