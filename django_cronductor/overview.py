@@ -227,19 +227,24 @@ def _records(keys: Collection[str] | None, config: Config, wait: float | None) -
         return _Records()
     if wait is None:
         return _read_database(keys)
-    answer: SimpleQueue[_Records] = SimpleQueue()
+    answer: SimpleQueue[_Records | Exception] = SimpleQueue()
 
     def ask() -> None:
         try:
             answer.put(_read_database(keys))
+        except Exception as error:  # noqa: BLE001 - Raised again below, by who waits for it.
+            answer.put(error)
         finally:
             connections.close_all()
 
     threading.Thread(target=ask, name="cronductor-overview", daemon=True).start()
     try:
-        return answer.get(timeout=wait)
+        found = answer.get(timeout=wait)
     except Empty:
         return _Records(error=f"The database has not answered for {wait:g} s.")
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _read_database(keys: Collection[str] | None) -> _Records:
