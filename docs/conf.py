@@ -11,7 +11,7 @@ from django.conf import settings
 
 # The examples, and the docstrings that are shown, need an installed app and no more.
 settings.configure(
-    SECRET_KEY="for the documentation only",
+    SECRET_KEY="for the documentation only",  # noqa: S106
     USE_TZ=True,
     TIME_ZONE="UTC",
     INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django_cronductor"],

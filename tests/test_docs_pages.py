@@ -1,0 +1,223 @@
+"""The pages of the documentation are valid, each is listed, and their examples run. Sphinx builds them in CI."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from docutils import nodes
+from docutils.core import publish_doctree
+from docutils.parsers.rst import Directive, directives, roles
+from docutils.utils import Reporter
+
+import django_cronductor
+from django_cronductor import conf
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.rst") if "_build" not in path.parts)
+
+
+class SphinxDirective(Directive):
+    """Takes what Sphinx alone understands: its content is left to Sphinx."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+    option_spec = None
+
+    def run(self) -> list[nodes.Node]:
+        return []
+
+
+def sphinx_role(name: str, rawtext: str, text: str, *args: Any, **kwargs: Any) -> tuple[list[nodes.Node], list[Any]]:
+    return [nodes.literal(rawtext, text)], []
+
+
+@pytest.fixture(autouse=True)
+def _sphinx_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = (
+        "autoclass",
+        "autodata",
+        "autoexception",
+        "autofunction",
+        "automodule",
+        "currentmodule",
+        "seealso",
+        "toctree",
+    )
+    monkeypatch.setattr(directives, "_directives", {**directives._directives, **dict.fromkeys(ours, SphinxDirective)})
+    names = ("attr", "class", "data", "doc", "exc", "func", "meth", "mod", "ref")
+    monkeypatch.setattr(roles, "_roles", {**roles._roles, **dict.fromkeys(names, sphinx_role)})
+
+
+def parse(name: str) -> nodes.document:
+    """Read a page; everything from INFO up ends the test with the place and the reason."""
+    settings = {"report_level": Reporter.INFO_LEVEL, "halt_level": Reporter.INFO_LEVEL, "_disable_config": True}
+    path = DOCS / name
+    return publish_doctree(path.read_text(encoding="utf-8"), source_path=str(path), settings_overrides=settings)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_parses_without_a_message(name: str) -> None:
+    assert parse(name).astext()
+
+
+def test_every_page_is_in_a_table_of_contents() -> None:
+    listed = {"index"}
+    for page in PAGES:
+        for block in re.findall(r"^\.\. toctree::\n((?:   .*\n|\n)+)", (DOCS / page).read_text(), re.MULTILINE):
+            entries = re.findall(r"^   ([a-z_/]+)$", block, re.MULTILINE)
+            listed |= {(Path(page).parent / entry).as_posix() for entry in entries}
+    assert listed == {page.removesuffix(".rst") for page in PAGES}
+
+
+# --- The page on settings
+
+
+def sections(name: str) -> dict[str, dict[str, str]]:
+    """Return the field lists of a page by the titles of their sections."""
+    return {
+        section.next_node(nodes.title).astext(): {
+            field[0].astext(): field[1].astext() for field in section.findall(nodes.field)
+        }
+        for section in parse(name).findall(nodes.section)
+    }
+
+
+def test_every_setting_is_documented_in_order() -> None:
+    assert [title for title, fields in sections("settings.rst").items() if "Default" in fields] == list(conf.SETTINGS)
+
+
+@pytest.mark.parametrize("key", list(conf.SETTINGS))
+def test_default_and_check_of_the_setting_are_those_of_the_code(key: str) -> None:
+    fields, setting = sections("settings.rst")[key], conf.SETTINGS[key]
+    default = None if key == "TIMEZONE" else getattr(conf.Config(), setting.field)
+    assert ast.literal_eval(fields["Default"]) == (default / 1000 if setting.field.endswith("_ms") else default)
+    assert fields["Wrong"] == setting.code
+
+
+def test_every_check_is_documented() -> None:
+    package = Path(django_cronductor.__file__).parent
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py")))
+    [table] = [table for table in parse("settings.rst").findall(nodes.table) if "checks" in table["classes"]]
+    [body] = table.findall(nodes.tbody)
+    listed = [row.children[0].astext() for row in body.children]
+    assert listed == sorted(set(re.findall(r"\bcronductor\.[EW]\d{3}\b", source)))
+
+
+# --- The examples, as files of a project
+
+BLOCK = re.compile(r"^( *)\.\. code-block:: python\n((?: +:\w+:.*\n)*)\n((?:\1   .*\n|\n)+)", re.MULTILINE)
+PROJECTS = {
+    "jobs.rst": "",
+    "locks.rst": """
+        from shop import imports
+        assert imports.rebuild() is True
+        assert imports.poll() == "polled"
+        assert imports.index_size() == 7
+        imports.import_prices()
+    """,
+    "reference.rst": "",
+    "settings.rst": "",
+}
+"""Pages whose examples are the files of one project, and what must hold there; others are tested elsewhere."""
+
+AROUND = {
+    "shop/__init__.py": "",
+    "shop/models.py": """
+        from django.db import models
+
+        class Page(models.Model):
+            synced = models.BooleanField(default=False)
+            crawled = models.BooleanField(default=False)
+
+            def crawl(self): ...
+    """,
+    "shop/calendar.py": """
+        def is_business_day(context): ...
+    """,
+    "shop/reports.py": """
+        def write_report(*args): ...
+        def build_index(): return 7
+        async def fetch(name): ...
+    """,
+    "settings.py": """
+        SECRET_KEY = "for the tests alone"
+        USE_TZ = True
+        DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+        DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+        INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.sessions", "django_cronductor", "shop"]
+        CRONDUCTOR = {"BACKEND": "django_cronductor.backends.local.LocalBackend"}
+    """,
+    "try_it.py": """
+        import importlib, sys
+
+        import django
+        from django.core.management import call_command
+
+        django.setup()
+        from django_cronductor import registry
+        from django_cronductor.testing import local_locks, run_job
+
+        call_command("check", fail_level="WARNING")
+        call_command("migrate", run_syncdb=True, verbosity=0)
+        with local_locks():
+            for name in sys.argv[1:]:
+                importlib.import_module(name)
+            for job in registry:
+                result = run_job(job.key, raise_errors=True)
+                print(job.key, result.outcome)
+                assert result.outcome in ("succeeded", "enqueued", "condition"), result
+    """,
+}
+
+
+def examples(name: str) -> list[str]:
+    """Return the Python examples of a page, but for those of other packages: the class "theirs"."""
+    blocks = BLOCK.findall((DOCS / name).read_text(encoding="utf-8"))
+    return [dedent(code) for _, options, code in blocks if ":class: theirs" not in options]
+
+
+def files(name: str) -> dict[str, str]:
+    """Return the files that a page shows: each example names its own in its first line."""
+    found: dict[str, str] = defaultdict(str)
+    for example in examples(name):
+        first, _, code = example.partition("\n")
+        assert re.fullmatch(r"# \w[\w/.]*\.py", first), f"{name}: {first}"
+        found[first.removeprefix("# ")] += code
+    return found
+
+
+@pytest.mark.parametrize("name", [page for page in PAGES if examples(page)])
+def test_examples_are_python(name: str) -> None:
+    for example in examples(name):
+        ast.parse(example)
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_examples_run(name: str, tmp_path: Path) -> None:
+    shown = files(name)
+    modules = [file.removesuffix(".py").replace("/", ".") for file in shown]
+    for file, text in {**AROUND, **shown, "must_hold.py": PROJECTS[name]}.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        if file == "settings.py" and file in shown:
+            text = dedent(AROUND[file]) + text
+        (tmp_path / file).write_text(dedent(text), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "try_it.py", *modules, "must_hold"],
+        cwd=tmp_path,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
