@@ -76,6 +76,15 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
     connections["default"].settings_dict["TEST"]["NAME"] = str(database)
 
 
+@pytest.fixture(autouse=True)
+def _no_connection_is_left_open() -> Iterator[None]:
+    """Close what a test has opened: those that come later, in whatever order, are not to find it."""
+    yield
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:  # That of a class goes on until the last of its tests.
+            connection.close()
+
+
 @pytest.fixture(scope="session")
 def database_server(request: pytest.FixtureRequest) -> DatabaseServer:
     """Return the run's database server; in a run on SQLite there is none."""

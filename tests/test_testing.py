@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
+from django.db import connection
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 
 from django_cronductor import (
@@ -101,7 +102,7 @@ class TestMakeContext:
         assert before <= make_context().started_at <= datetime.now(timezone.utc)
 
     def test_an_instant_without_an_offset_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="give an offset from UTC"):
+        with pytest.raises(ValueError, match="give an aware datetime"):
             make_context(scheduled_at="2026-03-29T03:00")
 
 
@@ -512,6 +513,30 @@ def test_with_pytest_django_a_job_writes_in_the_transaction_of_the_test() -> Non
 def test_with_pytest_django_a_job_writes_where_there_is_no_transaction() -> None:
     run_job(JobRegistry().schedule("@daily", make_group_async, key="a"), raise_errors=True)
     assert Group.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_connections_of_the_test_are_left_alone() -> None:
+    connection.ensure_connection()
+    opened = connection.connection
+    registry = JobRegistry()
+    job = registry.schedule("@daily", lambda: None, key="a")
+    run_job(job)
+    ManualScheduler(registry=registry).advance(timedelta(days=1))
+    assert connection.connection is opened
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_test_that_may_not_ask_the_database_can_run_jobs_though_another_left_a_connection_open(
+    django_db_blocker: Any,
+) -> None:
+    connection.ensure_connection()
+    registry = JobRegistry()
+    job = registry.schedule("@daily", lambda: None, key="a")
+    with django_db_blocker.block():
+        assert run_job(job).outcome == "succeeded"
+        [event] = ManualScheduler(registry=registry).advance(timedelta(days=1))
+    assert event.outcome == "succeeded"
 
 
 def test_importing_it_needs_neither_pytest_nor_settings() -> None:

@@ -50,7 +50,7 @@ def to_instant(instant: datetime | str) -> datetime:
         # Python 3.10 reads no "Z".
         instant = datetime.fromisoformat(f"{instant[:-1]}+00:00" if instant.endswith(("Z", "z")) else instant)
     if instant.utcoffset() is None:
-        raise ValueError(f"{instant} can be any of many instants: give an offset from UTC, as in {instant}+00:00.")
+        raise ValueError(f"{instant} has no offset from UTC: give an aware datetime, or text as in {instant}+00:00.")
     return instant.astimezone(timezone.utc)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from unittest import mock
 
 from django.dispatch import Signal
 
-from django_cronductor import signals
+from django_cronductor import runner, signals
 from django_cronductor.backends.base import MANUAL, Lease, new_token
 from django_cronductor.clock import SystemClock
 from django_cronductor.conf import get_config
@@ -96,12 +96,12 @@ def run_job(
         context = make_context(job.key, scheduled_at=scheduled_at)
     elif scheduled_at is not None:
         raise ValueError("Give scheduled_at to make_context, where the rest of the context is given.")
-    runner = _Runner(ErrorReports(get_config().resolve_on_error() if announce else None))
-    with nullcontext() if announce else unheard():
-        runner.execute(Run(job, context, context._held))
-    if raise_errors and runner.error is not None:
-        raise runner.error
-    return RunResult(runner.outcome, runner.value, runner.error, context)
+    noting = _Runner(ErrorReports(get_config().resolve_on_error() if announce else None))
+    with surroundings(announce):
+        noting.execute(Run(job, context, context._held))
+    if raise_errors and noting.error is not None:
+        raise noting.error
+    return RunResult(noting.outcome, noting.value, noting.error, context)
 
 
 class _Runner(Runner):
@@ -135,10 +135,12 @@ class _Runner(Runner):
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Let no receiver hear of what happens to jobs."""
+def surroundings(announce: bool) -> Iterator[None]:
+    """Leave the test its database connections, and let receivers hear of what happens only if it is to be announced."""
     with ExitStack() as stack:
-        for signal in vars(signals).values():
+        for name in ("close_old_connections", "check_connections"):
+            stack.enter_context(mock.patch.object(runner, name))
+        for signal in () if announce else vars(signals).values():
             if isinstance(signal, Signal):
                 stack.enter_context(mock.patch.object(signal, "send_robust", return_value=[]))
         yield

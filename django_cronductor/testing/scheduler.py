@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -16,7 +15,7 @@ from django_cronductor.records import DeadRecord, JobRecord, RunRecord, SkipReco
 from django_cronductor.reports import to_datetime
 from django_cronductor.scheduler import Scheduler
 from django_cronductor.testing.clock import START, ManualClock, to_instant
-from django_cronductor.testing.runs import INSTANCE, unheard
+from django_cronductor.testing.runs import INSTANCE, surroundings
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class ManualScheduler:
     def _stop_at(self, instant: datetime) -> None:
         if self._on_move is not None:
             self._on_move(instant)
-        with nullcontext() if self._announce else unheard():
+        with surroundings(self._announce):
             self._scheduler.tick()
 
 
