@@ -153,6 +153,10 @@ class Replica:
         """Tell whether it has ended without being asked to."""
         return not self._ended and self.process.poll() is not None
 
+    def is_to_end(self) -> None:
+        """Note that its end is no failure of the test."""
+        self._ended = True
+
     def stop(self) -> None:
         """Send SIGSTOP: all its threads stand still, as in a machine that is suspended."""
         self._signal(signal.SIGSTOP)
@@ -207,13 +211,20 @@ class Replicas:
 
     def start(self, *jobs: str, clocks: tuple[float, ...] = (0.0,)) -> list[Replica]:
         """Start one for each clock (seconds by which it is off) with these jobs, and wait until all are at work."""
-        fresh = []
-        for seconds in clocks:
-            name = f"replica-{len(self.all) + 1}"
-            environment = {**self._environment, **offset(seconds)}
-            fresh.append(Replica(name, self._directory, environment, ["--only", *jobs]))
-            self.all.append(fresh[-1])
+        fresh = [self._start(jobs, offset(seconds)) for seconds in clocks]
         self.wait("every replica to be at work", lambda: self._at_work(fresh))
+        return fresh
+
+    def start_doomed(self, *jobs: str, dies: str = "in a run") -> Replica:
+        """Start one that is bound to die, at the given moment (see FatalBackend) or by one of its jobs."""
+        doomed = self._start(jobs, {"FAULTS_DIES": dies})
+        doomed.is_to_end()
+        return doomed
+
+    def _start(self, jobs: tuple[str, ...], environment: dict[str, str]) -> Replica:
+        name = f"replica-{len(self.all) + 1}"
+        fresh = Replica(name, self._directory, {**self._environment, **environment}, ["--only", *jobs])
+        self.all.append(fresh)
         return fresh
 
     def named(self, name: str) -> Replica:
@@ -264,6 +275,7 @@ class Replicas:
         for replica in self.all:
             if replica.process.poll() is None:
                 replica.kill()
+            replica.wait()
             print(f"--- {replica.name}\n{replica.log}")
 
     def _at_work(self, replicas: list[Replica]) -> bool:

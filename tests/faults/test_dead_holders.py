@@ -8,7 +8,7 @@ import pytest
 
 from django_cronductor.backends.base import JobState
 from django_cronductor.backends.redis import RedisBackend
-from tests.faults.replicas import Entry, Replicas, assert_each_once_or_told, assert_tokens_rise
+from tests.faults.replicas import Entry, Replicas, assert_each_once_or_told, assert_none_twice, assert_tokens_rise
 
 pytestmark = pytest.mark.faults
 
@@ -47,6 +47,7 @@ def test_the_next_occurrence_runs_elsewhere_within_one_ttl_of_a_holders_death_an
     assert_each_once_or_told(replicas.journal, "long")
     reports = replicas.journal.entries("abandoned")
     assert [(entry.occurrence, entry.details["holder"]) for entry in reports] == [(dead.occurrence, holder.instance)]
+    assert reports[0].at - killed <= 3 + SLACK
     told = [replica for replica in replicas.others(holder) if "abandoned" in replica.log]
     assert [replica.log.count(f"by {holder.instance} was abandoned") for replica in told] == [1]
 
@@ -71,6 +72,99 @@ def test_a_dead_run_that_asked_for_recovery_runs_once_more_elsewhere_with_a_high
     assert [(entry.occurrence, entry.details["holder"]) for entry in replicas.journal.entries("abandoned")] == [
         (run.occurrence, run.details["instance"]) for run in (first, second)
     ]
+
+
+def test_a_death_before_the_start_or_the_release_is_told_once_and_is_run_again_only_with_recover(
+    replicas: Replicas,
+) -> None:
+    moments = {
+        "frail": "between claim and start",
+        "tough-at-start": "between claim and start",
+        "tough-at-end": "between end and release",
+        "tough-after": "before hearing of its release",
+    }
+    doomed = {job: replicas.start_doomed(job, dies=moment) for job, moment in moments.items()}
+    living = set(moments)
+
+    def all_dead() -> bool:
+        for job in sorted(living):
+            if doomed[job].process.poll() is not None:
+                living.discard(job)
+                replicas.start(job)  # At once: the dead run is to be seen before the next is due.
+        return not living
+
+    replicas.wait("each to die at its moment", all_dead)
+    journal = replicas.journal
+    replicas.wait("the deaths to be told", lambda: len(journal.entries("abandoned")) >= 3)
+    for job in ("tough-at-start", "tough-at-end"):
+        replicas.wait(f"{job} to run again", lambda job=job: recovered(journal.starts(job)))  # type: ignore[misc]
+    replicas.finish()
+
+    dead = {entry.job: entry for entry in journal.entries("abandoned")}
+    assert dead.keys() == {"frail", "tough-at-start", "tough-at-end"}
+    assert len(journal.entries("abandoned")) == 3
+    assert {job: entry.details["holder"] for job, entry in dead.items()} == {job: doomed[job].instance for job in dead}
+    died_with = {job: entry.occurrence for job, entry in dead.items()}
+    ran = {
+        job: [entry.details["trigger"] for entry in journal.starts(job) if entry.occurrence == died_with.get(job)]
+        for job in died_with
+    }
+    assert ran == {"frail": [], "tough-at-start": ["recover"], "tough-at-end": ["schedule", "recover"]}
+    # It had given its lease back: nothing is left to be told, or to be made up for.
+    assert [entry.details["trigger"] for entry in journal.starts("tough-after", by=doomed["tough-after"].name)] == [
+        "schedule"
+    ]
+    assert_none_twice(journal.starts("tough-after"))
+    for job in moments:
+        assert_tokens_rise(journal.starts(job))
+
+
+def recovered(starts: list[Entry]) -> list[Entry]:
+    return [entry for entry in starts if entry.details["trigger"] == "recover"]
+
+
+def test_a_job_that_kills_its_process_is_tried_twice_and_not_on_every_replica(replicas: Replicas) -> None:
+    all_replicas = [replicas.start_doomed("deadly") for _ in range(4)]
+    replicas.wait("both deaths to be told", lambda: len(replicas.journal.entries("abandoned")) >= 2)
+    living = [replica for replica in all_replicas if replica.process.poll() is None]
+    replicas.finish()
+
+    starts = replicas.journal.starts("deadly")
+    assert [entry.details["trigger"] for entry in starts] == ["schedule", "recover"]
+    assert len({entry.occurrence for entry in starts}) == 1
+    assert_tokens_rise(starts)
+    assert len(living) == 2
+    assert [entry.details["holder"] for entry in replicas.journal.entries("abandoned")] == [
+        entry.details["instance"] for entry in starts
+    ]
+
+
+def test_a_holder_that_is_killed_while_it_drains_is_told_of_and_begins_nothing_after_the_first_signal(
+    replicas: Replicas,
+) -> None:
+    replicas.hold.touch()
+    replicas.start("deaf", "tick", clocks=(0.0, 0.0))
+    replicas.wait_for_starts("tick", 1)
+    dead = replicas.wait_for_start("deaf")
+    holder = replicas.named(dead.replica)
+    holder.terminate()
+    replicas.wait("the drain", lambda: "Stopping: waiting up to 20 s for a run: deaf." in holder.log)
+    draining = time.monotonic()
+    replicas.wait_for_starts("tick", 3, after=draining)
+    assert holder.process.poll() is None
+    killed = holder.kill()
+    replicas.hold.unlink()
+    following = replicas.wait_for_start("deaf", after=killed)
+    replicas.finish()
+
+    assert [entry for entry in replicas.journal.starts("tick", by=holder.name) if entry.at > draining] == []
+    assert following.replica != dead.replica
+    assert following.at - killed <= 3 + SLACK
+    assert following.token > dead.token
+    reports = replicas.journal.entries("abandoned")
+    assert [(entry.occurrence, entry.details["holder"]) for entry in reports] == [(dead.occurrence, holder.instance)]
+    assert_each_once_or_told(replicas.journal, "tick")
+    assert_each_once_or_told(replicas.journal, "deaf")
 
 
 def test_a_holder_that_stood_still_past_its_lease_is_told_so_and_its_late_release_changes_nothing(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from django_cronductor import RunContext, cron, registry
 from tests.faults.project import journal
+from tests.faults.project.backend import die
 
 HOLD = Path(os.environ["FAULTS_HOLD"])
 """While this file exists, long jobs go on."""
 
-BURST = [f"burst-{number:03}" for number in range(200)]
+BURST = [f"burst-{number:03}" for number in range(500)]
 
 
 def pause(seconds: float) -> None:
@@ -36,6 +39,20 @@ def record_and_hold(context: RunContext) -> None:
 for key in ("tick", "ahead", "behind"):
     registry.schedule("* * * * * *", record, key=key, takes_context=True)
 
+
+def record_and_hang(context: RunContext) -> None:
+    """Write down the start and go on until the test lets go, whatever the run is told."""
+    journal.write_run("started", context)
+    while HOLD.exists():
+        pause(0.02)
+
+
+def record_and_die(context: RunContext) -> None:
+    """Write down the start and take the whole process along."""
+    journal.write_run("started", context)
+    die()
+
+
 for key in BURST:
     registry.schedule("*/4 * * * * *", record, key=key, takes_context=True)
 
@@ -47,7 +64,34 @@ def brisk(context: RunContext) -> None:
     pause(0.33)
 
 
+for key in ("frail", "tough-at-start", "tough-at-end", "tough-after"):
+    recover = key.startswith("tough")
+    registry.schedule("*/10 * * * * *", record, key=key, ttl=2, recover=recover, takes_context=True)
+registry.schedule("*/15 * * * * *", record_and_die, key="deadly", ttl=2, recover=True, takes_context=True)
+registry.schedule("* * * * * *", record_and_hang, key="deaf", ttl=3, takes_context=True)
+
+
+def raises(error: type[BaseException]) -> Callable[[], None]:
+    """Return a handler that does no more than to raise."""
+
+    def handler() -> None:
+        raise error("on purpose")
+
+    return handler
+
+
+async def wait_for_ever() -> None:
+    """Wait until cancelled."""
+    await asyncio.Event().wait()
+
+
+for error in (RuntimeError, SystemExit, KeyboardInterrupt, MemoryError):
+    registry.schedule("*/2 * * * * *", raises(error), key=error.__name__)
+registry.schedule("*/2 * * * * *", lambda: wait_for_ever(), key="not-awaited")
+registry.schedule("*/2 * * * * *", wait_for_ever, key="hung-async", timeout=1)
+registry.schedule("*/2 * * * * *", record_and_hang, key="hung", timeout=1, takes_context=True)
+
 # The lease of the first ends soon after its holder; that of the second outlasts every outage made here.
 registry.schedule("* * * * * *", record_and_hold, key="long", ttl=3, takes_context=True)
-registry.schedule("* * * * * *", record_and_hold, key="steady", ttl=15, takes_context=True)
+registry.schedule("* * * * * *", record_and_hold, key="steady", ttl=45, takes_context=True)
 registry.schedule("*/10 * * * * *", record_and_hold, key="careful", ttl=2, recover=True, takes_context=True)

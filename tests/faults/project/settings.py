@@ -22,4 +22,9 @@ CACHES = {
 }
 
 # Without history: what is promised here is promised by the lock store alone.
-CRONDUCTOR = {"CACHE": "locks", "HISTORY": 0, "SHUTDOWN_TIMEOUT": 20}
+CRONDUCTOR = {
+    "BACKEND": "tests.faults.project.backend.FatalBackend",
+    "CACHE": "locks",
+    "HISTORY": 0,
+    "SHUTDOWN_TIMEOUT": 20,
+}
