@@ -113,6 +113,16 @@ def test_every_check_is_documented() -> None:
     assert listed == sorted(set(re.findall(r"\bcronductor\.[EW]\d{3}\b", source)))
 
 
+# --- The page on running it
+
+
+def test_whoever_stops_runcron_waits_longer_than_it_does() -> None:
+    page = (DOCS / "running.rst").read_text(encoding="utf-8")
+    waits = re.findall(r"(?:terminationGracePeriodSeconds: |stop_grace_period: |TimeoutStopSec=)(\d+)", page)
+    assert len(waits) == 3
+    assert {float(wait) for wait in waits} == {conf.Config().shutdown_timeout + 10}
+
+
 # --- The examples, as files of a project
 
 BLOCK = re.compile(r"^( *)\.\. code-block:: python\n((?: +:\w+:.*\n)*)\n((?:\1   .*\n|\n)+)", re.MULTILINE)
