@@ -16,7 +16,9 @@ import django_cronductor
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "django_cronductor"
-IN_THE_WHEEL = re.compile(r"django_cronductor/.+\.(py|lua|html|css|po|mo)|django_cronductor/py\.typed|[^/]+\.dist-info/.+")
+IN_THE_WHEEL = re.compile(
+    r"django_cronductor/.+\.(py|lua|html|css|po|mo)|django_cronductor/py\.typed|[^/]+\.dist-info/.+"
+)
 
 
 def build(target: str, directory: Path) -> Path:

@@ -47,17 +47,25 @@ class Day:
     """
     The day before `now`, from the rows of a job's history, or as much of it as they reach back.
 
-    `rows`: newest first, at most MOST_ROWS. `known_since`: from when on the history is complete; None: from its oldest
-    row on. `schedule` None: nothing is expected, as of a job that is disabled.
+    `rows`: newest first, at most MOST_ROWS. `known_since`: from when on the history is complete, if it reaches back
+    further than its oldest row. `schedule`: what is expected since `scheduled_since`; None: nothing, as of a job that
+    is disabled.
     """
 
     def __init__(
-        self, rows: Sequence[JobRun], now: datetime, schedule: Schedule | None, known_since: datetime | None
+        self,
+        rows: Sequence[JobRun],
+        now: datetime,
+        schedule: Schedule | None = None,
+        *,
+        known_since: datetime | None = None,
+        scheduled_since: datetime | None = None,
     ) -> None:
         self._now = now
         self._schedule = schedule
+        self._scheduled_since = scheduled_since
         everything = [found for row in rows if (found := _placed(row, now)) is not None]
-        complete = known_since or min((run.start for run in everything), default=now)
+        complete = min([run.start for run in everything] + [known_since or now])
         self._start = max(now - DAY, min(complete, now - SHORTEST))
         self._known = max(self._start, complete)
         self._runs = sorted((run for run in everything if run.end >= self._start), key=lambda run: run.start)
@@ -178,7 +186,7 @@ class Day:
     def _expected(self) -> Iterator[datetime]:
         if self._schedule is None:
             return
-        at: datetime | None = self._known
+        at: datetime | None = max(self._known, self._scheduled_since or self._known)
         for _ in range(MOST_EXPECTED):
             at = None if at is None else self._schedule.next_after(at)
             if at is None or at > self._now - SETTLED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import urlencode
 
@@ -119,7 +119,8 @@ def _occurrences(view: JobView) -> Sequence[dict[str, Any]]:
 def _day(view: JobView) -> dict[str, Any]:
     rows = list(JobRun.objects.filter(job_key=view.key).defer(*NOT_TEXTS).order_by("-id")[:MOST_ROWS])
     schedule = view.schedule if view.job is not None and view.job.enabled else None
-    day = Day(rows, view.now, schedule, _complete_since(view, rows))
+    since = datetime.fromtimestamp(view.row.since / 1000, timezone.utc) if view.row else None
+    day = Day(rows, view.now, schedule, known_since=_first_seen(view, rows), scheduled_since=since)
     return {
         "picture": timeline(day.picture()),
         "summary": day.summary(),
@@ -127,17 +128,12 @@ def _day(view: JobView) -> dict[str, Any]:
     }
 
 
-def _complete_since(view: JobView, rows: Sequence[JobRun]) -> datetime | None:
-    """Return from when on all of the declared schedule is in the history; None: from its oldest row on."""
-    if view.row is None:
-        return None
-    declared = max(from_stored(view.row.first_seen), datetime.fromtimestamp(view.row.since / 1000, view.now.tzinfo))
-    skipped = sum(words.kind_of(row.outcome) == "skipped" for row in rows)
+def _first_seen(view: JobView, rows: Sequence[JobRun]) -> datetime | None:
+    """Return when the history of the job began, unless its beginning was pruned."""
     keep = get_config().history
-    if len(rows) < MOST_ROWS and skipped < keep and len(rows) - skipped < keep:
-        return declared
-    first = rows[-1].started_at or rows[-1].scheduled_at
-    return declared if first is None else max(declared, from_stored(first))
+    skipped = sum(words.kind_of(row.outcome) == "skipped" for row in rows)
+    pruned = len(rows) == MOST_ROWS or skipped >= keep or len(rows) - skipped >= keep
+    return None if pruned or view.row is None else from_stored(view.row.first_seen)
 
 
 def _runs(key: str, outcome: str) -> Sequence[dict[str, Any]]:
