@@ -13,7 +13,7 @@ from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
 from django_cronductor.backends import create_backend
-from django_cronductor.backends.base import Claim, Declaration, LockBackend, Release, new_token
+from django_cronductor.backends.base import Claim, Declaration, Lease, LockBackend, Release, new_token
 from django_cronductor.instants import as_stored
 from django_cronductor.jobs import Job, registry
 from django_cronductor.models import DeclaredJob, JobRun
@@ -93,8 +93,6 @@ class World:
 
     def ends(self, key: str = "shop.sync", outcome: str = "failed") -> None:
         """Let the run that has begun last end."""
-        from django_cronductor.backends.base import Lease
-
         fence = self.state(key).fence
         lease = Lease(key, self._claim.token, fence, TTL, "web-1:7:cafe", self._claim.occurrence)
         self.backend.release([Release(lease, outcome)])
@@ -120,18 +118,18 @@ def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-def person(name: str, *permissions: str, staff: bool = True, **values: Any) -> User:
-    """Make a user with permissions of this app."""
-    user = User.objects.create_user(name, password="secret", is_staff=staff, **values)
+def person(name: str, *permissions: str, staff: bool = True, password: str | None = None) -> User:
+    """Make a user with permissions of this app; without a password, which takes long to hash, for `force_login`."""
+    user = User.objects.create_user(name, password=password, is_staff=staff)
     user.user_permissions.set(
         Permission.objects.filter(content_type__app_label="django_cronductor", codename__in=permissions)
     )
     return user
 
 
-def superuser(name: str = "root") -> User:
+def superuser(name: str = "root", password: str | None = None) -> User:
     """Make a user who may do everything."""
-    return User.objects.create_superuser(name, password="secret")
+    return User.objects.create_superuser(name, password=password)
 
 
 def jobs_url() -> str:

@@ -70,6 +70,11 @@ def is_dangerous(action: Action, view: JobView) -> bool:
     return action.name == "run" and (view.status in ("running", "dead") or view.paused)
 
 
+def did_nothing(action: Action, done: Done) -> bool:
+    """Tell whether there was nothing to do: a lease that nobody held."""
+    return action.name == "release" and done.run is None and not done.ordered
+
+
 def _told_run(done: Done) -> str:
     if done.ordered:
         return gettext("runcron was asked to run %s now; it looks for such orders every second or two.") % done.key

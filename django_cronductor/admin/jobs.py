@@ -23,7 +23,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_cronductor.admin import cells, job_page, recent, words
-from django_cronductor.admin.actions import ACTIONS, LONGEST_NOTE, Action, is_dangerous
+from django_cronductor.admin.actions import ACTIONS, LONGEST_NOTE, Action, did_nothing, is_dangerous
 from django_cronductor.exceptions import ConfigurationError, CronductorError
 from django_cronductor.masking import storable
 from django_cronductor.models import DeclaredJob, JobRun
@@ -382,6 +382,9 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         except CronductorError as error:
             text = gettext("Nothing was done to %(job)s: %(reason)s") % {"job": key, "reason": error}
             self.message_user(request, text, messages.ERROR)
+            return
+        if did_nothing(action, done):
+            self.message_user(request, action.told(done), messages.INFO)
             return
         self._log(request, key, f"{action.record} {note}".strip())
         self.message_user(request, action.told(done), messages.SUCCESS)
