@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.faults.replicas import Replica
+    from tests.soak_verdict import Verdict
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 CALM_RUNS = 3
@@ -32,6 +34,8 @@ CALM_RUNS = 3
 UNEXPECTED = ("A pass over the leases failed", "could not be written and is left out", "Exception in thread")
 """What no replica should ever log."""
 HEADINGS = ["job", "schedule", "occurrences", "runs", "again", "reported", "doubled", "lost", "died"]
+COUNTS = ["times", "occurrences", "runs", "reported", "doubled", "lost"]
+"""What is counted by fault: of the occurrences that were due in its wake (of several faults, in that of each)."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     soak.run(options.minutes * 60, _calm(soak.journal, jobs))
     verdict = Verdict(read(soak.journal), soak.faults, soak.died, jobs, history=bool(options.history), offset=offset)
     _print_table([HEADINGS, *verdict.rows])
-    print(f"Faults: {dict(Counter(fault.kind for fault in soak.faults))}")
+    _print_table([["fault", *COUNTS], *_rows_by_fault(verdict)])
     print(f"The latest run began {verdict.latest:.1f} s after its instant.")
     for reason, count in sorted(Counter(reason for reason, _, _ in verdict.known).items()):
         print(f"Known, {count} times: {reason}")
@@ -62,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"VIOLATION: {line}")
     for what, job, at in verdict.violations[:10]:
         _print_trace(f"VIOLATION: {job}: {what}", verdict.trace(job, at))
+    _print_sums(verdict)
     if bad or verdict.violations:
         print(
             f"{len(bad) + len(verdict.violations)} violations. Seed {options.seed}; all that was recorded: {directory}"
@@ -117,6 +122,20 @@ def _unexpected_lines(replicas: list[Replica]) -> list[str]:
     ]
 
 
+def _rows_by_fault(verdict: Verdict) -> list[list[object]]:
+    return [[kind, *(counts[name] for name in COUNTS)] for kind, counts in sorted(verdict.by_fault.items())]
+
+
+def _print_sums(verdict: Verdict) -> None:
+    occurrences, runs, again = (sum(row[column] for row in verdict.rows) for column in (2, 3, 4))
+    print(f"Occurrences: {occurrences}. Runs: {runs}, and {again} once more after a crash.")
+    for name, pattern in (("Duplicates", "started twice"), ("Unreported losses", "no[rt] reported")):
+        bad, known = (
+            sum(bool(re.search(pattern, one[0])) for one in all_) for all_ in (verdict.violations, verdict.known)
+        )
+        print(f"{name}: {bad}. (Of the kinds that are known to happen: {known}.)")
+
+
 def _print_trace(title: str, lines: Iterable[str]) -> None:
     print(title)
     for line in lines:
@@ -124,7 +143,7 @@ def _print_trace(title: str, lines: Iterable[str]) -> None:
 
 
 def _print_table(rows: list[list[object]]) -> None:
-    widths = [max(len(str(row[column])) for row in rows) for column in range(len(HEADINGS))]
+    widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 

@@ -25,6 +25,8 @@ from tests.redis_server import RedisServer
 SKEWS = (0.0, 0.0, 0.3, -0.4, 5.0, -7.0, 3600.0, -86400.0)
 """Seconds by which the clock of a replica may be off."""
 STORE_OPTIONS = {"appendonly": "yes", "appendfsync": "no"}  # What was answered survives the process.
+REFUSALS = [("maxmemory", "1", "0"), ("min-replicas-to-write", "1", "0")]
+"""Settings by which the store writes nothing, and by which it does."""
 ALL_AT_WORK_WITHIN = 60.0
 END_WITHIN = 60.0
 
@@ -83,6 +85,9 @@ class Soak:
             "lose replies": (1, self._lose_replies),
             "slow the line": (1, self._slow_line),
             "lock the database": (1 if history else 0, self._lock_database),
+            "kill a replica that drains": (1, self._kill_draining_replica),
+            "let the store refuse": (1, self._refuse),
+            "have the store forget its scripts": (1, self._forget_scripts),
         }
 
     def run(self, seconds: float, until_calm: Callable[[float], bool]) -> None:
@@ -135,7 +140,7 @@ class Soak:
         while self._plans and self._plans[0][0] <= now:
             heapq.heappop(self._plans)[2]()
         for replica in list(self._living):
-            if replica.process.poll() is not None:
+            if replica.has_died:
                 self.bad_ends.append(f"{replica.name} ended by itself, with exit code {replica.process.returncode}")
                 self._remove(replica)
                 self._start_replica()
@@ -219,6 +224,22 @@ class Soak:
             self._terminate(replica)
             self._start_replica()
 
+    def _kill_draining_replica(self) -> None:
+        wait = self._random.uniform(0.05, 1.0)
+        if replica := self._choose():
+            self._note("kill in a drain", wait, replica.name)
+            self._busy.add(replica.name)
+            replica.terminate()
+            self._plan(wait, lambda: self._end_drain(replica))
+
+    def _end_drain(self, replica: Replica) -> None:
+        ended = replica.process.poll() is not None
+        moment = replica.kill()
+        if not ended:
+            self.died[replica.name] = moment
+        self._remove(replica)
+        self._start_replica()
+
     def _stop_replica(self) -> None:
         wait = self._random.uniform(0.5, 8.0)
         if replica := self._choose():
@@ -270,6 +291,21 @@ class Soak:
             fault = self._note("flush", loses_data=True)
             self._ask_store("FLUSHDB")
             fault.until = time.monotonic()
+
+    def _forget_scripts(self) -> None:
+        self._note("scripts forgotten")
+        self._ask_store("SCRIPT", "FLUSH")
+
+    def _refuse(self) -> None:
+        wait, (name, no, yes) = self._random.uniform(0.5, 4.0), self._random.choice(REFUSALS)
+        if self._take_store():
+            self._note("store refuses", wait, name)
+            self._ask_store("CONFIG", "SET", name, no)
+            self._plan(wait, lambda: self._end_refusal(name, yes))
+
+    def _end_refusal(self, name: str, yes: str) -> None:
+        self._ask_store("CONFIG", "SET", name, yes)
+        self._store_busy = False
 
     def _restart_store(self, *, keep: bool) -> None:
         wait = self._random.uniform(0.0, 3.0)

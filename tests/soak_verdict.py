@@ -17,6 +17,8 @@ TELLS_WITHIN = 2.0
 """Seconds from hearing an answer to having told what it says: who dies within them may not have told."""
 SILENCE = 30.0
 """Seconds after a death within which a loss of data, or of an answer, may keep it from being reported."""
+WAKE = 5.0
+"""Seconds after a fault within which what is due is put to its account."""
 AROUND = 3.0
 """Seconds of the journal that are shown around a violation."""
 SLACK = 0.1
@@ -103,7 +105,9 @@ class Verdict:
         """What, of which job, when."""
         self.known: list[tuple[str, str, float]] = []
         """What the design says may be lost, by reason and fault; of which job, when."""
-        self.rows: list[list[object]] = []
+        self.rows: list[list[Any]] = []
+        self.by_fault: dict[str, Counter[str]] = defaultdict(Counter)
+        """For each kind of fault: how often it was made, and what became of what was due in its wake."""
         self.latest = 0.0
         """Seconds by which the latest run was late."""
         self._entries = entries
@@ -118,6 +122,8 @@ class Verdict:
         self._calls: dict[str, list[Call]] = defaultdict(list)
         for call in _calls(entries):
             self._calls[call.job].append(call)
+        for fault in faults:
+            self.by_fault[fault.kind]["times"] += 1
         for key, expression in jobs.items():
             self._judge(key, Schedule(expression, ZONE))
 
@@ -142,15 +148,25 @@ class Verdict:
             self._violated("it never ran", key, 0.0)
             return
         self._judge_earliness(key, starts)
-        doubles = self._judge_doubles(key, starts)
+        doubled = self._judge_doubles(key, starts)
         self._judge_tokens(key, starts)
         self._judge_overlaps(key, starts)
         reported = self._reported(key, schedule)
-        occurrences, losses = self._judge_losses(key, schedule, starts, reported)
+        occurrences, lost = self._judge_losses(key, schedule, starts, reported)
         dead = self._judge_dead(key, starts)
         again = sum(entry.details["trigger"] == "recover" for entry in starts)
-        row = [occurrences, len(starts) - again, again, len(reported), doubles, losses, dead]
+        row = [len(occurrences), len(starts) - again, again, len(reported), len(doubled), len(lost), dead]
         self.rows.append([key, schedule.expression, *row])
+        ran = {entry.occurrence for entry in starts}
+        for instant in occurrences:
+            became = {"runs": ran, "reported": reported, "doubled": doubled, "lost": lost}
+            words = ["occurrences", *(word for word, instants in became.items() if instant in instants)]
+            for kind in self._faults_at(instant / 1000 - self._offset):
+                self.by_fault[kind].update(words)
+
+    def _faults_at(self, due: float) -> set[str]:
+        """Return in the wake of which kinds of fault an instant lies."""
+        return {fault.kind for fault in self._faults if fault.at <= due <= fault.until + WAKE} or {"none"}
 
     def _events(self, key: str, *events: str) -> list[Entry]:
         return [entry for entry in self._by_job[key] if entry.event in events]
@@ -175,15 +191,15 @@ class Verdict:
             if late < -EARLY:
                 self._violated(f"{entry.occurrence} started {-late:.3f} s early", key, entry.at)
 
-    def _judge_doubles(self, key: str, starts: Sequence[Entry]) -> int:
+    def _judge_doubles(self, key: str, starts: Sequence[Entry]) -> list[int | None]:
         first: dict[tuple[int | None, bool], Entry] = {}
-        doubles = 0
+        doubled = []
         for entry in starts:
             slot = (entry.occurrence, entry.details["trigger"] == "recover")
             before = first.setdefault(slot, entry)
             if before is entry:
                 continue
-            doubles += 1
+            doubled.append(entry.occurrence)
             kept = not self._lost_data(before.at, entry.at)
             barred = self._history and before.details["row"] and entry.details["row"]
             if kept or barred:
@@ -191,7 +207,7 @@ class Verdict:
                 self._violated(f"{entry.occurrence} started twice {why}", key, entry.at)
             else:
                 self._excused("started twice: " + DATA_LOST, key, entry.at)
-        return doubles
+        return doubled
 
     # Promise 3: tokens rise.
 
@@ -235,7 +251,7 @@ class Verdict:
 
     def _judge_losses(
         self, key: str, schedule: Schedule, starts: Sequence[Entry], reported: dict[int, list[float]]
-    ) -> tuple[int, int]:
+    ) -> tuple[list[int], set[int]]:
         accounts = {instant: list(moments) for instant, moments in reported.items()}
         for entry in self._events(key, "started"):
             if entry.occurrence is not None and entry.details["trigger"] != "recover":
@@ -252,15 +268,15 @@ class Verdict:
             if entry.occurrence is not None:
                 accounts.setdefault(entry.occurrence, []).append(entry.at)
         known = sorted(accounts)
-        total, lost, instant = 1, 0, schedule.next_after_ms(known[0])
+        occurrences, lost, instant = [known[0]], set(), schedule.next_after_ms(known[0])
         while instant is not None and instant <= known[-1]:
-            total += 1
+            occurrences.append(instant)
             if instant not in accounts:
-                lost += 1
+                lost.add(instant)
                 following = next(one for one in known if one > instant)
                 self._explain(key, instant, min(accounts[following]))
             instant = schedule.next_after_ms(instant)
-        return total, lost
+        return occurrences, lost
 
     def _explain(self, key: str, occurrence: int, decided: float) -> None:
         """Lay a loss to what the design says may lose it, or call it a violation."""

@@ -76,6 +76,17 @@ def test_occurrences_that_ran_or_were_reported_once_are_fine(record: Record) -> 
     assert verdict.rows == [["job", "* * * * * *", 5, 3, 0, 2, 0, 0, 0]]
 
 
+def test_what_was_due_in_the_wake_of_a_fault_is_counted_to_it(record: Record) -> None:
+    record.write("missed", 3.0, 3.5, count=1)
+    record.run(12.0)
+    verdict = record.judge(Fault("kill", 1.5, 1.5), Fault("flush", 2.5, 2.6), Fault("kill", 3.2, 3.2))
+    assert verdict.by_fault == {
+        "kill": {"times": 2, "occurrences": 7, "runs": 2, "reported": 1, "lost": 4},
+        "flush": {"times": 1, "occurrences": 5, "runs": 1, "reported": 1, "lost": 3},
+        "none": {"occurrences": 5, "runs": 2, "lost": 3},
+    }
+
+
 def test_a_job_that_never_ran_is_seen() -> None:
     assert "never ran" in violations(Record().judge())
 
