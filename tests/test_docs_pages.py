@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -231,3 +232,54 @@ def test_examples_run(name: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- The quick start, word for word
+
+
+def test_the_quick_start_leads_to_jobs_that_run(tmp_path: Path) -> None:
+    page = (DOCS / "quickstart.rst").read_text(encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    outputs = {}
+    todo = examples("quickstart.rst")[:2]  # Without the second settings, which need a Redis.
+    commands = [
+        line for block in re.findall(r"code-block:: shell\n\n((?:   .*\n)+)", page) for line in block.split("\n")
+    ]
+    for command in (line.strip() for line in commands if re.match(r" +(django-admin|python manage.py) ", line)):
+        words = command.removeprefix("python ").replace("django-admin", "-m django").split()
+        line = [sys.executable, "-W", "error", *words]
+        if words[-1] == "runcron":
+            outputs[command] = first_output(line, tmp_path, environment, "succeeded")
+        else:
+            done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            outputs[command] = done.stdout
+        if "startapp" in words:
+            for code in todo:
+                file = tmp_path / code.partition("\n")[0].removeprefix("# ")
+                file.write_text((file.read_text() if file.exists() else "") + code, encoding="utf-8")
+    assert len(outputs) == 5
+    shown = page.split("::\n\n   shop.count_users: ")[1].split("\n")[0]
+    assert f"shop.count_users: {shown}" in outputs["python manage.py cron next shop.count_users -n 2"]
+    told = outputs["python manage.py runcron"]
+    for line in ("Locks: memory of this process (single instance, prefix 'cronductor')", "Jobs: 2", "  next: ", "tick"):
+        assert line in told
+        assert line in page
+
+
+def first_output(command: list[str], directory: Path, environment: dict[str, str], until: str) -> str:
+    """Return what a program prints until a word comes; it must end well when Ctrl-C is pressed."""
+    environment = {**environment, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        text = ""
+        for line in process.stdout:
+            text += line
+            if until in line:
+                break
+        process.send_signal(signal.SIGINT)
+        text += process.stdout.read()
+        assert process.wait(30) == 0, text
+        return text
