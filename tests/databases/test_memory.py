@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,13 @@ from django.db import connection
 from django.test import override_settings
 
 from django_cronductor import signals
+from django_cronductor.backends.local import LocalBackend, Store
 from django_cronductor.history import DatabaseHistory
+from django_cronductor.jobs import JobRegistry
 from django_cronductor.models import JobRun
 from django_cronductor.records import RunRecord
+from django_cronductor.scheduler import Scheduler
+from django_cronductor.testing import ManualClock
 from tests.history_records import end
 from tests.scheduler_world import LocalStore, World
 
@@ -73,3 +78,26 @@ def test_a_thousand_runs_leave_nothing_behind_in_debug_mode(world: World) -> Non
     assert max(kept) == 0, "each run and each report begins with nothing"
     assert 0 < history.kept < 50
     assert JobRun.objects.count() < 10 + 10 + 5
+
+
+@pytest.mark.django_db
+@override_settings(DEBUG=True)
+def test_nor_objects_that_nobody_needs_any_more() -> None:
+    def work() -> None:
+        JobRun.objects.exists()
+
+    clock, registry, counts = ManualClock(), JobRegistry(), []
+    for number in range(3):
+        registry.schedule("* * * * * *", work, key=f"job-{number}")
+    history = DatabaseHistory(keep=10, inline=True)
+    scheduler = Scheduler(registry, LocalBackend(clock=clock, store=Store()), clock=clock, inline=True, history=history)
+    scheduler.tick()
+    for number in range(1, 351):
+        clock.advance(1)
+        scheduler.tick()
+        if number in (100, 350):
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+    history.close()
+    assert scheduler.begun == 1050
+    assert counts[1] - counts[0] < 250, "less than one for each pass"
