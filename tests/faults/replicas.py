@@ -215,6 +215,17 @@ class Replicas:
         self.wait("every replica to be at work", lambda: self._at_work(fresh))
         return fresh
 
+    def keep_history(self) -> Path:
+        """Let those that are started from now on keep a history; return the file of its SQLite database."""
+        database = self._directory / "history.sqlite3"
+        self._environment["FAULTS_DATABASE"] = str(database)
+        environment = {**os.environ, **self._environment, "FAULTS_REPLICA": "migrate"}
+        command = [sys.executable, "-m", "django", "migrate", "--verbosity", "0"]
+        # It would end with its standard input.
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE) as process:
+            assert process.wait(PATIENCE) == 0
+        return database
+
     def start_doomed(self, *jobs: str, dies: str = "in a run") -> Replica:
         """Start one that is bound to die, at the given moment (see FatalBackend) or by one of its jobs."""
         doomed = self._start(jobs, {"FAULTS_DIES": dies})

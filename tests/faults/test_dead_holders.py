@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import time
 
 import pytest
@@ -14,6 +16,9 @@ pytestmark = pytest.mark.faults
 
 SLACK = 1.0
 """Seconds beyond what is promised: for a machine that is busy with other things."""
+
+ROWS = "SELECT outcome, holder FROM django_cronductor_jobrun WHERE job_key = 'long' AND attempt >= 0 ORDER BY slot"
+"""Runs only: an occurrence that was not run has a negative attempt."""
 
 
 def state(backend: RedisBackend, key: str) -> JobState:
@@ -72,6 +77,26 @@ def test_a_dead_run_that_asked_for_recovery_runs_once_more_elsewhere_with_a_high
     assert [(entry.occurrence, entry.details["holder"]) for entry in replicas.journal.entries("abandoned")] == [
         (run.occurrence, run.details["instance"]) for run in (first, second)
     ]
+
+
+def test_the_row_of_a_dead_run_is_running_no_more_once_its_lease_has_ended(replicas: Replicas) -> None:
+    database = replicas.keep_history()
+
+    def outcomes() -> list[tuple[str, str]]:
+        with contextlib.closing(sqlite3.connect(database, timeout=5)) as connection:
+            return connection.execute(ROWS).fetchall()
+
+    dead = run_in_progress(replicas, "long")
+    holder = replicas.named(dead.replica)
+    replicas.wait("its row", lambda: outcomes() == [("running", holder.instance)])
+    killed = holder.kill()
+    replicas.wait("its row to say so", lambda: outcomes()[0] == ("abandoned", holder.instance), within=3 + 2 * SLACK)
+    replicas.hold.unlink()
+    replicas.wait_for_starts("long", 2, after=killed)
+    replicas.finish()
+    (first, *others) = outcomes()
+    assert first == ("abandoned", holder.instance)
+    assert {outcome for outcome, _ in others} == {"succeeded"}
 
 
 def test_a_death_before_the_start_or_the_release_is_told_once_and_is_run_again_only_with_recover(

@@ -11,7 +11,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = ["django_cronductor", "tests.faults.project"]
 
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+DATABASE = os.environ.get("FAULTS_DATABASE", ":memory:")
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DATABASE, "OPTIONS": {"timeout": 5}}}
 
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
@@ -21,10 +22,10 @@ CACHES = {
     },
 }
 
-# Without history: what is promised here is promised by the lock store alone.
+# Mostly without history: what is promised here is promised by the lock store alone.
 CRONDUCTOR = {
     "BACKEND": "tests.faults.project.backend.FatalBackend",
     "CACHE": "locks",
-    "HISTORY": 0,
+    "HISTORY": 0 if DATABASE == ":memory:" else 100,
     "SHUTDOWN_TIMEOUT": 20,
 }
