@@ -230,12 +230,13 @@ def _records(keys: Collection[str] | None, config: Config, wait: float | None) -
     answer: SimpleQueue[_Records | Exception] = SimpleQueue()
 
     def ask() -> None:
+        found: _Records | Exception
         try:
-            answer.put(_read_database(keys))
+            found = _read_database(keys)
         except Exception as error:  # noqa: BLE001 - Raised again below, by who waits for it.
-            answer.put(error)
-        finally:
-            connections.close_all()
+            found = error
+        connections.close_all()
+        answer.put(found)
 
     threading.Thread(target=ask, name="cronductor-overview", daemon=True).start()
     try:

@@ -48,7 +48,7 @@ def run(
     outcome = _run(registry, backend, key)
     if options["json"]:
         output.write_json(command, {"key": key, "outcome": outcome})
-    else:
+    elif outcome in FINE:
         text = "its condition is not met, so it was not run" if outcome == "condition" else outcome
         command.stdout.write(f"{output.quoted(key)}: {text}.")
     if outcome not in FINE:

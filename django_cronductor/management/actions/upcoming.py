@@ -82,7 +82,7 @@ def _show(
     title = "" if view is None else f"{output.quoted(view.key)}: "
     command.stdout.write(f"{title}{schedule.expression} ({schedule.timezone}){meaning}")
     if view is not None and (mark := _mark(view)):
-        command.stdout.write(f"  {mark}: no occurrence of it runs")
+        command.stdout.write(f"  No occurrence of it runs: {mark}")
     for instant in found:
         command.stdout.write(_line(schedule, instant))
     if len(found) < count:
@@ -110,7 +110,7 @@ def _show_all(
         output.write_json(command, {"occurrences": occurrences, "disabled": disabled})
         return
     for instant, view, schedule in found:
-        mark = f"  {_mark(view)}" if view.paused else ""
+        mark = " (paused)" if view.paused else ""
         command.stdout.write(f"{_line(schedule, instant)}  {output.quoted(view.key)}{mark}")
     if disabled:
         command.stderr.write(f"Disabled, and left out: {', '.join(map(output.quoted, disabled))}.")
