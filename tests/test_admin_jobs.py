@@ -373,10 +373,11 @@ def test_takes_the_same_number_of_queries_for_any_number_of_runs(
         opened(browser, job_url())
 
 
-def test_sends_back_who_asks_for_a_job_that_nobody_knows(browser: Client) -> None:
-    response = browser.get(job_url("no.such"), follow=True)
+@pytest.mark.parametrize("key", ["no.such", "x" * 300, "a\x00b", "<b>"])
+def test_sends_back_who_asks_for_a_job_that_nobody_knows(browser: Client, key: str) -> None:
+    response = browser.get(job_url(key), follow=True)
     assert response.redirect_chain == [(jobs_url(), 302)]
-    assert "There is no job no.such" in text_of(response)
+    assert f"There is no job {key[:7]}" in text_of(response)
 
 
 def test_the_old_address_of_an_object_still_leads_to_its_page(browser: Client, cron: World) -> None:

@@ -306,7 +306,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         return super().history_view(request, object_id, {"object": named, **(extra_context or {})})
 
     def _find(self, key: str) -> tuple[JobView, Overview] | None:
-        overview = _read([key])
+        overview = _read([key] if key.isprintable() else [])
         return (overview.jobs[0], overview) if overview.jobs else None
 
     def _unknown(self, request: HttpRequest, key: str) -> HttpResponse:

@@ -65,7 +65,8 @@ class TextFilter(admin.SimpleListFilter):
 
     def given(self, name: str) -> str:
         """Return what was typed."""
-        return str(self.used_parameters.get(name) or "").strip()
+        # PostgreSQL refuses to look for a NUL.
+        return str(self.used_parameters.get(name) or "").replace("\x00", "").strip()
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """Yield what the template needs: the inputs, and the other parameters of the page."""
