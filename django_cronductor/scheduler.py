@@ -8,21 +8,20 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Literal
+from typing import Literal
 
 from django.utils.timezone import get_default_timezone_name
 
 from django_cronductor.agenda import Agenda, Entry
+from django_cronductor.arguments import check_arguments
 from django_cronductor.backends.base import (
     MANUAL,
     Claim,
     ClaimResult,
-    Declaration,
     Heartbeat,
     Lease,
     LockBackend,
     ReleaseResult,
-    Seeds,
     new_instance,
     new_token,
     renewal_period,
@@ -31,18 +30,17 @@ from django_cronductor.clock import Clock, SystemClock
 from django_cronductor.exceptions import (
     BackendError,
     BackendRefused,
-    ConfigurationError,
     LeaseLost,
     NotAcquired,
     Stopping,
-    shown,
 )
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper, deadline_of
 from django_cronductor.logs import get_logger
 from django_cronductor.orphans import Orphans
-from django_cronductor.records import History, JobRecord, OpenRun, RunRecord
+from django_cronductor.records import History, OpenRun, RunRecord
 from django_cronductor.reports import Reports, count_occurrences, to_datetime
+from django_cronductor.roster import Roster
 from django_cronductor.runner import (
     ErrorContext,
     ErrorReports,
@@ -53,7 +51,8 @@ from django_cronductor.runner import (
     Trigger,
     call_with_defaults,
 )
-from django_cronductor.store import Outage, StoreClock
+from django_cronductor.store import StoreClock
+from django_cronductor.trouble import Trouble
 from django_cronductor.workers import WorkerPool
 
 logger = get_logger(__name__)
@@ -63,8 +62,6 @@ LONGEST_WAIT = 1.0
 """Seconds: clock steps, suspends and changes in the registry are seen within it."""
 EARLY = 0.003
 """Seconds before an instant at which the claim connection is touched: a cold call is most of a run's lateness."""
-FIRST_RETRY, LAST_RETRY = 0.1, 1.0
-"""Seconds between claims while the store does not answer."""
 ROW_WAIT = 1.0
 """Seconds that a run waits for its row in the history; then it starts without."""
 SEEDS_WAIT = 5.0
@@ -73,8 +70,6 @@ MOST_RESTS = 5
 """Times that a job's rest is waited out: one that begins again and again is a store that does not keep its data."""
 MOST_NAMED = 20
 """Jobs named in one warning."""
-MOST = 366 * 24 * 3600 * 1000
-"""No number that a scheduler is given is larger: the longest of all lengths of time, in milliseconds."""
 LAST_WORDS = 3.0
 """Seconds that a drain waits for the answers to its last releases, and for receivers of its last signals."""
 
@@ -108,7 +103,7 @@ class Scheduler:
         on_pass: Callable[[], object] | None = None,
         history: History | None = None,
     ) -> None:
-        _check_arguments(
+        check_arguments(
             registry=registry,
             backend=backend,
             default_ttl_ms=default_ttl_ms,
@@ -128,9 +123,6 @@ class Scheduler:
         self.begun = 0
         """How many runs have begun here."""
         self._mine = {"instance": self.instance}
-        self._only = frozenset(registry.get(key).key for key in only)
-        self._exclude = frozenset(registry.get(key).key for key in exclude)
-        self._default_ttl = default_ttl_ms
         self._shutdown_timeout = shutdown_timeout
         self._inline = inline
         self._on_pass = on_pass
@@ -140,12 +132,24 @@ class Scheduler:
         self._agenda = Agenda(
             self._clock, self._store, timezone or get_default_timezone_name(), default_ttl_ms, default_grace_ms
         )
-        self._outage = Outage(self._clock)
-        self._errors = ErrorReports(on_error)
+        errors = ErrorReports(on_error)
+        self._trouble = Trouble(self._clock, errors, self._tell, self.instance)
         self._history = history
+        self._roster = Roster(
+            registry,
+            backend,
+            history,
+            self._agenda,
+            self._trouble,
+            self._clock,
+            only=only,
+            exclude=exclude,
+            default_ttl=default_ttl_ms,
+            instance=self.instance,
+        )
         self._reports = Reports(self.instance, self._tell, history)
         self._keeper = LeaseKeeper(backend, self._clock, self, self.instance)
-        self._runner = Runner(self._clock, self._keeper.release, self._errors, history)
+        self._runner = Runner(self._clock, self._keeper.release, errors, history)
         self._workers = WorkerPool(max_workers, "cronductor-worker", self._clock, self._wake)
         self._reporter = WorkerPool(1, "cronductor-reports", self._clock)
 
@@ -158,25 +162,20 @@ class Scheduler:
         """Those of the runs that have a timeout."""
         self._unwritten: dict[str, float] = {}
         """Runs that wait for their row in the history, by token, and until when."""
-        self._undeclared: list[Entry] = []
         self._requests: set[str] = set()
-        self._refused: set[Job] = set()
-        self._version: int | None = None
         self._upkeep_failing: set[Phase] = set()
         """As the keeper's thread has it: what it tells the loop may wait in the inbox."""
         self._connected = False
         self._stopping = False
         self._beaten = False
         self._up_since = 0
-        self._retry_at = 0.0
-        self._retry = FIRST_RETRY
         self._touched: int | None = None
         self._called_at = 0.0
         self._scan_at = 0.0
         self._full_since: float | None = None
         self._full_told = False
         self._ahead_told = False
-        self._sync()
+        self._roster.sync()
 
     # What others call.
 
@@ -188,7 +187,7 @@ class Scheduler:
     @property
     def store_failing(self) -> bool:
         """Tell whether the lock store fails, as far as it was asked. Any thread may ask."""
-        return self._outage.lasts
+        return self._trouble.lasts
 
     def upcoming(self, count: int) -> list[tuple[datetime, Job]]:
         """Return the next occurrences by this machine's clock, the nearest first, one of each active job."""
@@ -235,8 +234,9 @@ class Scheduler:
         if self._on_pass is not None:
             self._on_pass()
         self._hear_keeper()
-        self._sync()
-        self._declare_again()
+        self._roster.sync()
+        if self._roster.declare_again():
+            self._answered("acquire")
         self._agenda.gather()
         self._claim_ready()
         self._take_requests()
@@ -284,8 +284,8 @@ class Scheduler:
         except BackendRefused:
             raise
         except BackendError as error:
-            self._failed("connect", error)
-            self._read_inbox(self._back_off())
+            self._trouble.failed("connect", error)
+            self._read_inbox(self._trouble.back_off())
         return self._connected
 
     def _run_due(self) -> None:
@@ -293,9 +293,9 @@ class Scheduler:
         self._keeper.start()
         while not self._stopping:
             wait = self.tick()
-            if self._outage.is_failing("acquire"):
+            if self._trouble.is_failing("acquire"):
                 raise BackendError("The lock store failed while it was asked what is to be run.")
-            if not self._agenda.ready and not self._undeclared and not self._unwritten:
+            if not self._agenda.ready and not self._roster.undeclared and not self._unwritten:
                 return
             self._read_inbox(wait)
 
@@ -319,7 +319,7 @@ class Scheduler:
         """Take the lease of a job, waiting out its rest after a loss of the store's data."""
         key = entry.job.key
         for _ in range(MOST_RESTS):
-            self._declare([entry], SEEDS_WAIT)
+            self._roster.declare([entry], SEEDS_WAIT)
             token, sent = new_token(), self._clock.monotonic()
             try:
                 answer = self.backend.take_request(key, token, entry.ttl, self.instance, unasked=True)
@@ -342,8 +342,8 @@ class Scheduler:
         sent = self._clock.monotonic()
         heartbeat = self.backend.heartbeat(self.instance)
         self._heard(heartbeat, sent, self._clock.monotonic())
-        self._declare(list(self._agenda.entries.values()), SEEDS_WAIT)
-        self._undeclared = []
+        self._roster.declare(self._agenda.entries.values(), SEEDS_WAIT)
+        self._roster.undeclared = []
         self._connected = True
         self._up_since = self._store.now()
         self._answered("connect")
@@ -410,9 +410,9 @@ class Scheduler:
         """Return the seconds until there is something to do; what comes by the inbox ends the wait."""
         moment = self._clock.monotonic()
         waits = [LONGEST_WAIT]
-        if self._agenda.ready or self._undeclared or self._requests:
-            waits.append(self._retry_at - moment if self._retry_at > moment else LONGEST_WAIT)
-        if self._undeclared and self._retry_at <= moment:
+        if self._agenda.ready or self._roster.undeclared or self._requests:
+            waits.append(self._trouble.retry_at - moment if self._trouble.retry_at > moment else LONGEST_WAIT)
+        if self._roster.undeclared and self._trouble.retry_at <= moment:
             return 0.0
         if (instant := self._agenda.next_instant) is not None:
             waits.append(self._store.until(instant) - (0.0 if self._touched == instant else EARLY))
@@ -428,7 +428,7 @@ class Scheduler:
         if instant is None or instant == self._touched or self._store.until(instant) > EARLY:
             return
         self._touched = instant
-        if self._clock.monotonic() - self._called_at < LONGEST_WAIT / 10 or self._outage.is_failing("acquire"):
+        if self._clock.monotonic() - self._called_at < LONGEST_WAIT / 10 or self._trouble.is_failing("acquire"):
             return
         sent = self._clock.monotonic()
         with contextlib.suppress(BackendError):  # The claim that follows will tell.
@@ -441,92 +441,10 @@ class Scheduler:
         else:
             self._reporter.submit(partial(call_with_defaults, call))
 
-    # Making jobs known.
-
-    def _sync(self) -> None:
-        """Follow the registry: jobs that came, went, were stopped or started."""
-        if self.registry.version == self._version:
-            return
-        starting, self._version = self._version is None, self.registry.version
-        wanted = [job for job in self.registry if self._is_wanted(job) and (starting or self._fits(job))]
-        before = set(self._agenda.entries)
-        self._undeclared += self._agenda.follow(wanted)
-        if self._history is not None:
-            self._history.dropped(before - self._agenda.entries.keys())
-        shortest = min((entry.ttl for entry in self._agenda.entries.values()), default=self._default_ttl)
-        self.backend.timeout = min(self.backend.timeout, shortest / 3000)
-
-    def _is_wanted(self, job: Job) -> bool:
-        return job.key not in self._exclude and (not self._only or job.key in self._only)
-
-    def _fits(self, job: Job) -> bool:
-        """Tell whether a job that was declared while the loop runs can be taken in; one that cannot must not end it."""
-        if job in self._refused:
-            return False
-        try:
-            self._agenda.lengths(job)
-        except ConfigurationError as error:
-            self._refused.add(job)
-            logger.error("Not run here: %s", error, extra={"job": job.key, "instance": self.instance})
-            return False
-        return True
-
-    def _declare_again(self) -> None:
-        entries, self._undeclared = [entry for entry in self._undeclared if not entry.gone], []
-        if not entries:
-            return
-        if self._clock.monotonic() < self._retry_at:
-            self._undeclared = entries
-            return
-        try:
-            self._declare(entries, ROW_WAIT)
-        except BackendError as error:
-            self._undeclared = entries
-            self._claims_failed(error, entries[0])
-        else:
-            self._answered("acquire")
-
-    def _declare(self, entries: list[Entry], seeds_wait: float) -> None:
-        reply = self.backend.declare(
-            [
-                Declaration(entry.job.key, entry.fingerprint, entry.ttl, seeds)
-                for entry, seeds in zip(entries, self._seeds(entries, seeds_wait), strict=True)
-            ]
-        )
-        refused = [answer for answer in reply.answers if isinstance(answer, BackendRefused)]
-        if refused and len(refused) == len(entries):
-            raise refused[0]
-        for entry, since in zip(entries, reply.answers, strict=True):
-            if isinstance(since, BackendError):
-                self._entry_failed(since, entry)
-                continue
-            first, entry.since = not entry.since, since
-            if first:
-                entry.start_over()
-            self._agenda.ready[entry] = None
-        if self._history is not None:
-            self._history.declared([self._job_record(entry) for entry in entries if entry.since])
-
-    def _seeds(self, entries: list[Entry], wait: float) -> list[Seeds]:
-        """Return what the history and this replica know of the jobs, for a store that has lost its data."""
-        own = [entry.seeds for entry in entries]
-        if self._history is None or not entries:
-            return own
-        known = self._history.seeds(
-            [entry.job.key for entry in entries], [entry.fingerprint for entry in entries], wait
-        )
-        return [mine.joined(theirs) for mine, theirs in zip(own, known, strict=True)]
-
-    def _job_record(self, entry: Entry) -> JobRecord:
-        job, schedule = entry.job, entry.schedule
-        label = job.app_label or ""
-        zone, prints = schedule.timezone, entry.fingerprint
-        return JobRecord(job.key, label, schedule.expression, zone, prints, job.enabled, entry.since)
-
     # Claiming.
 
     def _claim_ready(self) -> None:
-        while self._agenda.ready and not self._stopping and self._clock.monotonic() >= self._retry_at:
+        while self._agenda.ready and not self._stopping and self._clock.monotonic() >= self._trouble.retry_at:
             batch = self._batch()
             if not batch or not self._claim(batch):
                 break
@@ -546,7 +464,7 @@ class Scheduler:
                 del self._agenda.ready[entry]
                 self._agenda.plan(entry)
                 if not entry.since:
-                    self._undeclared.append(entry)
+                    self._roster.undeclared.append(entry)
             elif room > 0 or self._needs_no_worker(entry, question):
                 room -= 1
                 batch[entry] = question
@@ -571,14 +489,14 @@ class Scheduler:
         try:
             reply = self.backend.claim(list(batch.values()), self.instance)
         except BackendError as error:
-            self._claims_failed(error, next(iter(batch)))
+            self._trouble.claims_failed(error, next(iter(batch)))
             return False
         self._learn(reply.now, sent, self._clock.monotonic())
         self._answered("acquire")
         for (entry, question), answer in zip(batch.items(), reply.answers, strict=True):
             self._agenda.ready.pop(entry, None)
             if isinstance(answer, BackendError):
-                self._entry_failed(answer, entry)
+                self._roster.failed(answer, entry)
             else:
                 self._take(entry, question, answer, sent, reply.now)
         return True
@@ -586,7 +504,7 @@ class Scheduler:
     def _take(self, entry: Entry, question: Claim, answer: ClaimResult, sent: float, now: int) -> None:
         entry.failing = False
         if answer.verdict == "undeclared":
-            self._undeclared.append(entry)  # The same question again, once it is.
+            self._roster.undeclared.append(entry)  # The same question again, once it is.
             return
         if answer.verdict == "early":
             entry.question, entry.look_at = None, None
@@ -620,14 +538,14 @@ class Scheduler:
                 self._take_request(entry)
 
     def _take_request(self, entry: Entry) -> None:
-        if self._clock.monotonic() < self._retry_at:
+        if self._clock.monotonic() < self._trouble.retry_at:
             return
         entry.request = entry.request or new_token()
         sent = self._clock.monotonic()
         try:
             answer = self.backend.take_request(entry.job.key, entry.request, entry.ttl, self.instance)
         except BackendError as error:
-            self._claims_failed(error, entry)
+            self._trouble.claims_failed(error, entry)
             return
         token, entry.request = entry.request, None
         self._requests.discard(entry.job.key)
@@ -785,7 +703,7 @@ class Scheduler:
         run.cancel()
         self._reports.lost(entry.job, run.context)
         error = LeaseLost(f"The lease of {entry.job.key} (fencing token {run.held.lease.fence}) is lost.")
-        self._report_error(error, "renew", entry, run.context.scheduled_at)
+        self._trouble.report(error, "renew", entry, run.context.scheduled_at)
 
     def _released(self, held: HeldLease, result: ReleaseResult) -> None:
         entry, run = self._runs.pop(held.lease.token)
@@ -811,7 +729,7 @@ class Scheduler:
         if self._beaten and not heartbeat.known:
             text = "The lock store has lost its data, or has not heard of us for long: all jobs are declared again."
             logger.warning(text, extra=self._mine)
-            self._undeclared = list(self._agenda.entries.values())
+            self._roster.undeclared = list(self._agenda.entries.values())
         self._beaten = True
 
     def _learn(self, now: int, sent: float, received: float) -> None:
@@ -831,102 +749,29 @@ class Scheduler:
 
     # Failures of the store.
 
-    def _claims_failed(self, error: BackendError, entry: Entry) -> None:
-        self._back_off()
-        self._failed("acquire", error)
-        if self._outage.is_first("acquire"):
-            self._report_error(error, "acquire", entry, _asked_instant(entry))
-
     def _upkeep_failed(self, phase: Phase, error: BackendError, leases: Sequence[Lease]) -> None:
-        self._failed(phase, error)
-        if leases and self._outage.is_first(phase):
-            self._lease_error(phase, error, leases[0])
-
-    def _lease_error(self, phase: Phase, error: BackendError, lease: Lease) -> None:
-        if lease.token in self._runs:
-            entry, run = self._runs[lease.token]
-            self._report_error(error, phase, entry, run.context.scheduled_at)
+        if leases and leases[0].token in self._runs:
+            entry, run = self._runs[leases[0].token]
+            self._trouble.run_failed(phase, error, entry, run.context.scheduled_at)
+        else:
+            self._trouble.failed(phase, error)
 
     def _lease_failed(self, phase: Phase, error: BackendError, lease: Lease) -> None:
-        """Note that the store could not work on one lease: told once, until it can."""
         if lease.token in self._runs:
             entry, run = self._runs[lease.token]
-            self._told_once(phase, error, entry, run.context.scheduled_at)
-
-    def _entry_failed(self, error: BackendError, entry: Entry) -> None:
-        """Note that the store could not work on one job: told once, and tried again."""
-        self._agenda.again_in(entry, LONGEST_WAIT)
-        self._told_once("acquire", error, entry, _asked_instant(entry))
-
-    def _told_once(self, phase: Phase, error: BackendError, entry: Entry, scheduled_at: datetime | None) -> None:
-        if not entry.failing:
-            entry.failing = True
-            extra = {"job": entry.job.key, "scheduled_at": scheduled_at, "instance": self.instance}
-            logger.error("%s: the lock store failed on this job alone: %s", entry.job.key, error, extra=extra)
-            self._report_error(error, phase, entry, scheduled_at)
-
-    def _report_error(self, error: Exception, phase: Phase, entry: Entry, scheduled_at: datetime | None) -> None:
-        self._tell(partial(self._errors.report, error, phase, entry.job, scheduled_at))
-
-    def _failed(self, phase: str, error: BackendError) -> None:
-        if self._outage.failed(phase):
-            logger.error("The lock store failed, and nothing starts until it is back: %s", error, extra=self._mine)
+            self._trouble.job_failed(phase, error, entry, run.context.scheduled_at)
 
     def _answered(self, phase: str) -> None:
-        if phase in ("acquire", "connect"):
-            self._retry, self._retry_at = FIRST_RETRY, 0.0
-        if phase == "acquire" and self._outage.is_failing(phase):
+        if phase == "acquire" and self._trouble.is_failing(phase):
             self._up_since = self._store.now()  # Also where another phase fails yet: what was due before is made up.
-        lasted = self._outage.answered(phase)
-        if lasted is not None:
-            logger.warning("The lock store is back after %.1f s.", lasted, extra=self._mine)
+        if self._trouble.answered(phase):
             self._up_since = self._store.now()
             self._agenda.start_over()
-
-    def _back_off(self) -> float:
-        wait, self._retry = self._retry, min(LAST_RETRY, self._retry * 2)
-        self._retry_at = self._clock.monotonic() + wait
-        return wait
 
 
 def _named(runs: list[Run]) -> str:
     keys = sorted({run.job.key for run in runs})
     return ", ".join(keys[:MOST_NAMED]) + (", ..." if len(keys) > MOST_NAMED else "")
-
-
-def _asked_instant(entry: Entry) -> datetime | None:
-    return None if entry.question is None else to_datetime(entry.question.occurrence)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
-
-
-def _are_keys(value: object) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, (str, bytes))
-
-
-_ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "registry": (lambda value: isinstance(value, JobRegistry), "a JobRegistry"),
-    "backend": (lambda value: isinstance(value, LockBackend), "a LockBackend"),
-    "default_ttl_ms": (_is_count, "a whole number of milliseconds"),
-    "default_grace_ms": (_is_count, "a whole number of milliseconds"),
-    "timezone": (lambda value: value is None or isinstance(value, str), "the name of a time zone"),
-    "max_workers": (_is_count, "a whole number above 0"),
-    "shutdown_timeout": (lambda value: isinstance(value, (int, float)) and 0 <= value <= MOST, "seconds"),
-    "on_error": (lambda value: value is None or callable(value), "a function on_error(error, context)"),
-    "only": (_are_keys, "a collection of keys"),
-    "exclude": (_are_keys, "a collection of keys"),
-    "instance": (lambda value: value is None or (isinstance(value, str) and value.isprintable()), "printable text"),
-    "on_pass": (lambda value: value is None or callable(value), "a function"),
-}
-
-
-def _check_arguments(**given: object) -> None:
-    for name, value in given.items():
-        fits, wanted = _ARGUMENTS[name]
-        if not fits(value):
-            raise ConfigurationError(f"The {name} of a Scheduler must be {wanted}, not {shown(value)}.")
 
 
 def _nothing() -> None:

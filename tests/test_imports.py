@@ -26,7 +26,9 @@ LAYERS = [
     {"jobs", "records", "conf", "backends.redis", "backends.local", "leases"},
     # One run; what is next; which store.
     {"runner", "agenda", "backends", "history"},
-    {"reports", "locks", "orphans"},
+    {"reports", "locks", "orphans", "arguments"},
+    {"trouble"},
+    {"roster"},
     {"scheduler", "overview"},
     # What operators do.
     {"operations"},
@@ -46,7 +48,8 @@ LAYERS = [
 ]
 """Modules (or packages, for all that is in them): each may import from the layers above it in this list."""
 
-LOOP = {"scheduler", "runner", "leases", "agenda", "reports", "orphans", "records", "store", "workers"}
+LOOP = {"scheduler", "runner", "leases", "workers", "records", "reports", "store"}
+LOOP |= {"agenda", "roster", "trouble", "orphans", "arguments"}
 """They get jobs, backend, clock and history handed to them."""
 
 

@@ -148,7 +148,7 @@ def test_a_store_that_lost_its_data_is_waited_for() -> None:
     world = World(RedisStore())
     world.job("0 15 * * *", ttl=1)
     replica = world.replica()
-    replica._seeds = lambda entries, wait: [Seeds(fence=5)]  # type: ignore[method-assign]
+    replica._roster._seeds = lambda entries, wait: [Seeds(fence=5)]  # type: ignore[method-assign]
     replica.link.meanwhile["take_request"] = lambda: world.clock.advance(1)
     assert replica.run_now("job") == "succeeded"
     assert replica.link.count("take_request") == 2
@@ -186,7 +186,7 @@ def test_to_stop_before_the_job_began_starts_nothing() -> None:
     world = World(RedisStore())
     world.job("0 15 * * *", ttl=1)
     replica = world.replica()
-    replica._seeds = lambda entries, wait: [Seeds(fence=5)]  # type: ignore[method-assign]
+    replica._roster._seeds = lambda entries, wait: [Seeds(fence=5)]  # type: ignore[method-assign]
     replica.link.meanwhile["take_request"] = replica.stop
     with pytest.raises(Stopping, match="job was not started"):
         replica.run_now("job")

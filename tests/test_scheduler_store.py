@@ -540,7 +540,7 @@ def test_an_outage_that_is_over_before_it_was_heard_of_ends_all_the_same(
     replica.store_failed("release", BackendError("cut"), [])
     replica.store_answered("release")
     replica.tick()
-    assert not replica._outage.is_failing("release")
+    assert not replica._trouble.is_failing("release")
     caplog.clear()
     replica.link.broken = {"all"}
     world.go(at(12, 1))
