@@ -83,7 +83,8 @@ class Orders:
             self._carry_out(list(_ordered()))
         except Error as error:
             for connection in connections.all(initialized_only=True):
-                connection.close_if_unusable_or_obsolete()
+                if not connection.in_atomic_block:  # As in a test.
+                    connection.close_if_unusable_or_obsolete()
             if not self._failing:
                 logger.error("The database does not tell what operators have ordered: %s", mask(error))
             self._failing = True
