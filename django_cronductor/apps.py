@@ -12,6 +12,11 @@ from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 from django.utils.translation import gettext_lazy as _
 
+from django_cronductor.exceptions import ConfigurationError
+
+OF_OPERATORS = (["runcron"], ["cron"], ["check"])
+"""Commands, as the program's first argument, that end with the text of a wrong declaration and not with a traceback."""
+
 
 class CronductorConfig(AppConfig):
     """Scheduled jobs. Nothing is started or connected to when the app is loaded."""
@@ -29,10 +34,15 @@ class CronductorConfig(AppConfig):
             heed_signals()
         # A wrong setting is the checks' to report.
         name = conf.lenient_config().autodiscover
-        if name is not None:
-            for app in apps.get_app_configs():
-                import_jobs(app, name)
-        jobs.registry.settle()
+        try:
+            if name is not None:
+                for app in apps.get_app_configs():
+                    import_jobs(app, name)
+            jobs.registry.settle()
+        except ConfigurationError as error:
+            if sys.argv[1:2] in OF_OPERATORS:
+                sys.exit(str(error))  # It names the place of the declaration; the way to it would bury that.
+            raise
 
 
 def heed_signals() -> None:

@@ -307,7 +307,24 @@ def test_a_bad_declaration_ends_it_with_the_place(project: Project) -> None:
     project.declare('from django_cronductor import cron\n\n@cron("0 0 30 2 *")\ndef never():\n    pass\n')
     code, text = project.run()
     assert code == 1
-    assert re.search(r"ConfigurationError: .*shop/cron\.py:3", text)
+    assert re.match(r"Job shop\.never, declared at .*shop/cron\.py:3: The schedule '0 0 30 2 \*' cannot be used", text)
+    assert "Traceback" not in text
+
+
+def test_other_commands_show_the_way_to_a_bad_declaration(project: Project) -> None:
+    project.declare('from django_cronductor import cron\n\n@cron("0 0 30 2 *")\ndef never():\n    pass\n')
+    for command, shown in (["check"], False), (["migrate", "--plan"], True):
+        done = subprocess.run(
+            [sys.executable, "-m", "django", *command],
+            env=project.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE,
+        )
+        assert done.returncode == 1
+        assert "shop/cron.py:3: The schedule" in done.stderr
+        assert ("Traceback" in done.stderr) is shown
 
 
 def test_an_unknown_key_ends_it_with_the_nearest(project: Project) -> None:
