@@ -124,6 +124,23 @@ def test_whoever_stops_runcron_waits_longer_than_it_does() -> None:
     assert {float(wait) for wait in waits} == {conf.Config().shutdown_timeout + 10}
 
 
+# --- The page on the inside
+
+
+def test_every_module_that_is_named_exists() -> None:
+    [table] = [table for table in parse("internals.rst").findall(nodes.table) if "modules" in table["classes"]]
+    named = [node.astext() for node in table.findall(nodes.literal) if node.astext().endswith(".py")]
+    package = Path(django_cronductor.__file__).parent
+    assert len(named) > 15
+    assert [name for name in named if not (package / name).is_file()] == []
+
+
+def test_every_picture_is_shown_and_can_be_read_aloud() -> None:
+    images = [image for page in PAGES for image in parse(page).findall(nodes.image)]
+    assert {image["uri"] for image in images} == {f"pictures/{path.name}" for path in (DOCS / "pictures").iterdir()}
+    assert all(image["alt"] for image in images)
+
+
 # --- The examples, as files of a project
 
 BLOCK = re.compile(r"^( *)\.\. code-block:: python\n((?: +:\w+:.*\n)*)\n((?:\1   .*\n|\n)+)", re.MULTILINE)
