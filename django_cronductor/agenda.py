@@ -164,19 +164,25 @@ class Agenda:
         random.shuffle(fresh)
         self.ready.update(dict.fromkeys(entry for entry in fresh if not entry.gone))
 
-    def question(self, entry: Entry) -> Claim | None:
-        """Return what is to be asked about a job now; None if nothing is."""
+    def occurrence(self, entry: Entry) -> int | None:
+        """Return the occurrence of a job that is to be asked about now; None if none is."""
         if entry.gone or not entry.job.active or not entry.since:
             return None
         if entry.question is not None:
-            return entry.question
+            return entry.question.occurrence
         newest = entry.schedule.latest_until_ms(self._store.now())
         if newest is not None and newest > entry.asked:
-            return self._claim(entry, newest)
+            return newest
         looks = entry.look_at is not None and entry.look_at <= self._clock.monotonic()
-        return self._claim(entry, entry.known) if looks and entry.known else None
+        return entry.known or None if looks else None
 
-    def _claim(self, entry: Entry, occurrence: int) -> Claim:
+    def question(self, entry: Entry) -> Claim | None:
+        """Return what is to be asked about a job now; None if nothing is."""
+        occurrence = self.occurrence(entry)
+        if occurrence is None:
+            return None
+        if entry.question is not None:
+            return entry.question
         return Claim(entry.job.key, occurrence, new_token(), entry.ttl, entry.grace, entry.job.recover)
 
     def plan(self, entry: Entry) -> None:

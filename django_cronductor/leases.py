@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
@@ -121,6 +122,8 @@ class LeaseKeeper:
         self._listener = listener
         self._instance = instance
         self._held: dict[str, HeldLease] = {}
+        self._given_back: deque[tuple[HeldLease, str]] = deque()
+        """Leases to release that the next pass finds."""
         self._releases: dict[str, tuple[HeldLease, str]] = {}
         self._release_at = 0.0
         self._retry = RETRY
@@ -148,17 +151,16 @@ class LeaseKeeper:
     def release(self, held: HeldLease, outcome: str) -> None:
         """Give the lease back, soon: the listener hears the answer."""
         held.ended = True
-        with self._changed:
-            self._releases[held.lease.token] = (held, outcome)
-            self._release_at = 0.0
-            if not self._dirty:
+        # Without the lock, for which many workers at once would wait longer than they work.
+        self._given_back.append((held, outcome))
+        if not self._dirty:
+            with self._changed:
                 self._wake()
 
     def withdraw(self, held: HeldLease) -> None:
         """Send its release no more, and let it lapse."""
-        with self._changed:
-            self._releases.pop(held.lease.token, None)
-            self._held.pop(held.lease.token, None)
+        self._collect_releases()
+        self._drop(held)
 
     def start(self) -> None:
         """Keep the leases in a thread of its own until `stop`."""
@@ -202,6 +204,7 @@ class LeaseKeeper:
     def tick(self) -> float:
         """Make one pass: releases, renewals, heartbeat. Return the seconds until the next is due."""
         now = self._clock.monotonic()
+        self._collect_releases()
         if self._releases and now >= self._release_at:
             self._send_releases()
         due = [held for held in list(self._held.values()) if held.renew_at <= now + held.period / 2]
@@ -214,6 +217,8 @@ class LeaseKeeper:
         return self._until_next()
 
     def _until_next(self) -> float:
+        if self._given_back:
+            return 0.0
         moments = [held.renew_at for held in list(self._held.values())]
         moments += [held.deadline for held in list(self._held.values()) if not held.told and not held.ended]
         if self._releases:
@@ -222,8 +227,19 @@ class LeaseKeeper:
             moments.append(self._beat_at)
         return max(0.0, min(moments, default=self._clock.monotonic() + 60.0) - self._clock.monotonic())
 
+    def _collect_releases(self) -> None:
+        with self._changed:
+            while self._given_back:
+                held, outcome = self._given_back.popleft()
+                self._releases[held.lease.token] = (held, outcome)
+                self._release_at = 0.0
+
+    def _drop(self, held: HeldLease) -> None:
+        with self._changed:
+            self._releases.pop(held.lease.token, None)
+            self._held.pop(held.lease.token, None)
+
     def _send_releases(self) -> None:
-        self._release_at = self._clock.monotonic() + self._retry  # Whoever releases from here on sets it back.
         batch = list(self._releases.values())
         requests = [Release(held.lease, outcome) for held, outcome in batch]
         leases = [held.lease for held, _ in batch]
@@ -234,14 +250,10 @@ class LeaseKeeper:
                 self._listener.lease_failed("release", answer, held.lease)
                 failed = True
                 continue
-            with self._changed:
-                self._releases.pop(held.lease.token, None)
-                self._held.pop(held.lease.token, None)
+            self._drop(held)
             self._listener.lease_released(held, answer)
         if failed:
-            with self._changed:
-                if self._release_at:
-                    self._release_at = self._clock.monotonic() + self._retry
+            self._release_at = self._clock.monotonic() + self._retry
         self._retry = min(1.0, self._retry * 2) if failed else RETRY
 
     def _send_renewals(self, batch: list[HeldLease]) -> None:

@@ -451,25 +451,28 @@ class Scheduler:
         self._notice_full()
 
     def _batch(self) -> dict[Entry, Claim]:
-        """Choose whom to ask about: no more than can start soon, and those whose answer needs no worker."""
-        moment = self._clock.monotonic()
-        scan = moment >= self._scan_at
+        """Choose whom to ask about: as many as can start soon, or else those whose answer needs no worker."""
         room = self._room
+        moment = self._clock.monotonic()
+        if room <= 0:
+            if moment < self._scan_at:
+                return {}
+            self._scan_at = moment + LONGEST_WAIT  # All of a long queue is looked through once a second, not each time.
+        most = CLAIMS_PER_CALL if room <= 0 else min(room, CLAIMS_PER_CALL)
         batch: dict[Entry, Claim] = {}
         for entry in list(self._agenda.ready):
-            if len(batch) == CLAIMS_PER_CALL or (room <= 0 and not scan):
+            if len(batch) == most:
                 break
+            if room <= 0 and not self._needs_no_worker(entry):
+                continue
             question = self._agenda.question(entry)
-            if question is None:
-                del self._agenda.ready[entry]
-                self._agenda.plan(entry)
-                if not entry.since:
-                    self._roster.undeclared.append(entry)
-            elif room > 0 or self._needs_no_worker(entry, question):
-                room -= 1
+            if question is not None:
                 batch[entry] = question
-        if room <= 0 and scan:
-            self._scan_at = moment + LONGEST_WAIT  # All of a long queue is looked through once a second, not each time.
+                continue
+            del self._agenda.ready[entry]
+            self._agenda.plan(entry)
+            if not entry.since:
+                self._roster.undeclared.append(entry)
         return batch
 
     @property
@@ -477,10 +480,13 @@ class Scheduler:
         """Return how many runs can start soon."""
         return 1 if self._inline else self._workers.room - len(self._unwritten)
 
-    def _needs_no_worker(self, entry: Entry, question: Claim) -> bool:
+    def _needs_no_worker(self, entry: Entry) -> bool:
         """Tell whether its answer cannot be a win: its own run goes on, it is too late, or it only shows the dead."""
-        looks = question.occurrence <= entry.known and not entry.job.recover
-        return entry.runs > 0 or looks or self._store.now() - question.occurrence > entry.grace + 1000
+        occurrence = self._agenda.occurrence(entry)
+        if occurrence is None or entry.runs > 0:
+            return True
+        looks = occurrence <= entry.known and not entry.job.recover
+        return looks or self._store.now() - occurrence > entry.grace + 1000
 
     def _claim(self, batch: dict[Entry, Claim]) -> bool:
         for entry, question in batch.items():

@@ -32,17 +32,26 @@ class WorkerPool:
         self._clock = clock
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._finished: deque[float] = deque(maxlen=1000)
-        self._open = 0
+        # The threads take no lock between calls: where calls are short they would spend their time waiting for it.
+        self._ended: deque[float] = deque()
+        """When calls have ended that count as recent, or did when somebody looked."""
+        self._open_then = 0
+        """Calls that had not ended when somebody looked."""
+        self._few = 0
+        """With no more than so many calls in the queue, others may come."""
+        self._told = False
+        self._waited_for = False
         self._changed = threading.Condition()
 
     def submit(self, call: Callable[[], object]) -> None:
         """Call it in one of the threads, now or as soon as one is free."""
         with self._changed:
-            self._open += 1
+            self._forget()
+            self._open_then += 1
             if len(self._threads) < min(self._open, self.size):
                 self._start_thread()
-        self._calls.put(call)
+            self._calls.put(call)
+            self._few = self._calls.qsize() // 2
 
     @property
     def room(self) -> int:
@@ -52,17 +61,15 @@ class WorkerPool:
         None, while no thread is free and the queue is longer than what could be added: few large batches cost less.
         """
         with self._changed:
-            return self._room_at(self._clock.monotonic())
-
-    def _room_at(self, now: float) -> int:
-        while self._finished and self._finished[0] < now - RECENT:
-            self._finished.popleft()
-        room = self.size + len(self._finished) - self._open
-        return room if self._open < self.size or room >= self._open else min(room, 0)
+            self._told = False  # First: whoever ends from here on tells.
+            self._forget()
+            room = self.size + len(self._ended) - self._open
+            return room if self._open < self.size or room >= self._open else min(room, 0)
 
     def wait_idle(self, timeout: float) -> bool:
         """Wait until everything submitted has been called; tell whether it came to that within `timeout` seconds."""
         with self._changed:
+            self._waited_for = True  # First: whoever ends from here on notifies.
             return self._changed.wait_for(lambda: self._open == 0, timeout)
 
     def close(self) -> None:
@@ -70,13 +77,25 @@ class WorkerPool:
         for _ in self._threads:
             self._calls.put(None)
 
+    @property
+    def _open(self) -> int:
+        """Return how many calls have been submitted and have not ended."""
+        return self._open_then - len(self._ended)
+
+    def _forget(self) -> None:
+        """Count no longer as recent what is not."""
+        earliest = self._clock.monotonic() - RECENT
+        while self._ended and self._ended[0] < earliest:
+            self._ended.popleft()
+            self._open_then -= 1
+
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # The system has no more threads to give.
             if not self._threads:
-                self._open -= 1
+                self._open_then -= 1
                 raise
             logger.warning("%d threads have to do the work of %d: %s.", len(self._threads), self.size, error)
         else:
@@ -88,16 +107,11 @@ class WorkerPool:
                 call()
             except BaseException:  # Nothing that user code raises, SystemExit included, may cost a thread.
                 logger.exception("A call in a worker thread failed.")
-            if self._end_call() and self._on_room is not None:
+            self._ended.append(self._clock.monotonic())
+            if self._on_room is not None and not self._told and self._calls.qsize() <= self._few:
+                self._told = True
                 self._on_room()
+            if self._waited_for:
+                with self._changed:
+                    self._changed.notify_all()
         connections.close_all()  # Those that may live on between calls must not outlive the thread.
-
-    def _end_call(self) -> bool:
-        """Note that a call has ended; tell whether more should come. Not each time: who hears it has work with it."""
-        with self._changed:
-            self._open -= 1
-            now = self._clock.monotonic()
-            self._finished.append(now)
-            if not self._open:
-                self._changed.notify_all()
-            return self._room_at(now) > 0

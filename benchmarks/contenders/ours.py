@@ -10,6 +10,7 @@ import django
 
 from benchmarks.contenders.work import Work, leave, read_work
 
+
 def declare(work: Work) -> None:
     """Declare the jobs: those of a burst, or one of every second beside those that are not due."""
     from django_cronductor import registry

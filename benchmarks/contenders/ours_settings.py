@@ -34,4 +34,7 @@ DATABASES = {
 }
 if os.environ.get("BENCHMARK_QUIET"):
     LOGGING = {"version": 1, "loggers": {"django_cronductor": {"level": "WARNING"}}}
-CRONDUCTOR = {"HISTORY": 100 if _POSTGRESQL or os.environ.get("BENCHMARK_SQLITE") else 0, "MAX_WORKERS": int(os.environ.get("BENCHMARK_WORKERS", "8"))}
+CRONDUCTOR = {
+    "HISTORY": 100 if _POSTGRESQL or os.environ.get("BENCHMARK_SQLITE") else 0,
+    "MAX_WORKERS": int(os.environ.get("BENCHMARK_WORKERS", "8")),
+}
