@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 
 from django_cronductor.logs import FIELDS, get_logger
-from tests.scheduler_world import LocalStore, World, at
+from tests.scheduler_world import LocalStore, World, at, end_runs, start_runs
 
 
 def test_the_fields_are_those_that_are_documented() -> None:
@@ -19,6 +20,56 @@ def test_fields_that_do_not_apply_are_none(caplog: pytest.LogCaptureFixture) -> 
     [record] = caplog.records
     assert (record.job, record.instance, record.outcome, record.count) == ("shop.sync", "host:1", None, 3)  # type: ignore[attr-defined]
     assert record.name == "django_cronductor.some"
+
+
+def test_a_record_names_the_line_that_logs(caplog: pytest.LogCaptureFixture) -> None:
+    logger = get_logger("django_cronductor.some")
+    logger.warning("one")
+    logger.log(logging.ERROR, "two")
+    try:
+        raise ValueError("three")
+    except ValueError:
+        logger.exception("three")
+    name = "test_a_record_names_the_line_that_logs"
+    assert [(record.filename, record.funcName) for record in caplog.records] == [("test_logs.py", name)] * 3
+
+
+class Broken(logging.Handler):
+    """A handler that raises, which none should do."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise OSError("no log")
+
+
+@pytest.fixture
+def broken_log() -> Iterator[None]:
+    logger, handler = logging.getLogger("django_cronductor"), Broken()
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+
+
+@pytest.mark.usefixtures("broken_log")
+def test_a_handler_that_raises_is_shown_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    get_logger("django_cronductor.some").error("It is so.")
+    assert "OSError: no log" in capsys.readouterr().err
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("broken_log")
+def test_jobs_run_on_though_nothing_can_be_logged() -> None:
+    world = World(LocalStore())
+    try:
+        world.job("* * * * *", body=lambda context: 1 / 0)
+        replica = world.replica(inline=False, max_workers=1)
+        world.tick()
+        for minute in range(1, 4):
+            world.until(at(12, minute))
+            start_runs(world, replica, minute)
+            end_runs(world, replica)
+        assert world.outcomes() == ["failed"] * 3
+    finally:
+        world.close()
 
 
 @pytest.mark.django_db

@@ -236,6 +236,7 @@ class HeartbeatFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._touched = 0.0
+        self._failing = False
         try:
             path.open("ab").close()  # Not touch(), which a directory would take too.
         except (OSError, ValueError) as error:  # The latter for a NUL in the name.
@@ -249,6 +250,9 @@ class HeartbeatFile:
         self._touched = now
         try:
             self._path.touch()
+            self._failing = False
         except OSError as error:
             # The loop matters more; whoever watches the file will notice.
-            logging.getLogger(__name__).warning("The heartbeat file cannot be touched: %s", error)
+            if not self._failing:
+                logging.getLogger(__name__).warning("The heartbeat file cannot be touched: %s", error)
+            self._failing = True
