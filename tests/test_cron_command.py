@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import override_settings
 
+from django_cronductor.backends import create_backend
+from django_cronductor.backends.base import Declaration
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.commands import cron
+
+# Which jobs are paused is asked.
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _settings(prefix: str) -> Iterator[None]:
+    with override_settings(CRONDUCTOR={"CACHE": "locks", "PREFIX": prefix}):
+        yield
 
 
 @pytest.fixture
@@ -86,6 +99,59 @@ class TestNext:
     def test_a_stopped_job_is_left_out_of_all(self, registry: JobRegistry) -> None:
         registry.get("shop.hourly").stop()
         assert [line.split()[-1] for line in upcoming("-n", "2")] == ["shop.nightly", "shop.nightly"]
+
+    def test_what_is_left_out_of_all_is_named(self, registry: JobRegistry) -> None:
+        registry.schedule("* * * * *", print, key="it's off", enabled=False)
+        err = StringIO()
+        call_command("cron", "next", stdout=StringIO(), stderr=err)
+        assert err.getvalue() == """Disabled, and left out: 'it'"'"'s off'.\n"""
+
+    def test_a_disabled_job_is_shown_as_such_with_when_it_would_run(self, registry: JobRegistry) -> None:
+        registry.schedule("* * * * *", print, key="off", enabled=False)
+        lines = upcoming("off", "-n1")
+        assert lines[1] == "  No occurrence of it runs: disabled"
+        assert len(lines) == 3
+
+    def test_a_paused_job_is_shown_as_such_with_when_it_would_run(self) -> None:
+        backend = create_backend()
+        backend.declare([Declaration("shop.hourly", "v1", 1000)])
+        backend.pause("shop.hourly")
+        backend.close()
+        assert upcoming("shop.hourly", "-n1")[1] == "  No occurrence of it runs: paused"
+        assert upcoming("--from", "2026-01-05T00:30Z", "-n", "1")[0].endswith("  shop.hourly (paused)")
+
+    def test_all_is_printed_as_json(self) -> None:
+        found = json.loads("\n".join(upcoming("--from", "2026-03-29T00:30Z", "-n", "2", "--json")))
+        assert found == {
+            "occurrences": [
+                {
+                    "key": "shop.hourly",
+                    "paused": False,
+                    "utc": "2026-03-29T01:00:00+00:00",
+                    "local": "2026-03-29T01:00:00+00:00",
+                    "clock_change": None,
+                },
+                {
+                    "key": "shop.nightly",
+                    "paused": False,
+                    "utc": "2026-03-29T01:00:00+00:00",
+                    "local": "2026-03-29T03:00:00+02:00",
+                    "clock_change": "02:30 does not exist this day: runs at 03:00",
+                },
+            ],
+            "disabled": [],
+        }
+
+    def test_a_job_is_printed_as_json(self) -> None:
+        found = json.loads("\n".join(upcoming("shop.hourly", "--from", "2026-01-05", "-n", "1", "--json")))
+        assert (found["key"], found["schedule"], found["timezone"]) == ("shop.hourly", "0 * * * *", "UTC")
+        assert (found["status"], found["paused"]) == ("idle", False)
+        assert [one["utc"] for one in found["occurrences"]] == ["2026-01-05T01:00:00+00:00"]
+
+    def test_an_expression_is_printed_as_json(self) -> None:
+        found = json.loads("\n".join(upcoming("--expression", "0 0 29 2 *", "--from", "9996-02-28", "--json")))
+        assert found["occurrences"][-1]["utc"] == "9996-02-29T00:00:00+00:00"
+        assert "key" not in found
 
     def test_ten_are_shown_from_now_on(self) -> None:
         assert len(upcoming("shop.hourly")) == 11

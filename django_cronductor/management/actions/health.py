@@ -90,7 +90,7 @@ def _wrong(overview: Overview, limits: Sequence[Limit], keys: Sequence[str]) -> 
         for view in overview.jobs
         if view.status == "dead" and view.holder is not None
     )
-    if overview.database_error is None:
+    if overview.history and overview.database_error is None:
         for view in overview.jobs:
             limit = _limit_of(view, limits, keys)
             if limit is not None and (problem := _too_old(view, limit)):

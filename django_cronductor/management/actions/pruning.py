@@ -66,7 +66,7 @@ def run(
         ]
         output.write_json(command, {"gone": told, "deleted": deleted})
     elif deleted:
-        command.stdout.write(f"Deleted: {len(deleted)} jobs.")
+        command.stdout.write(f"Deleted: {', '.join(map(output.quoted, deleted))}.")
 
 
 def _show(command: BaseCommand, gone: list[GoneJob]) -> None:
