@@ -132,6 +132,15 @@ class Process:
             self._heard.wait_for(lambda: condition() or self._ended, DEADLINE)
             assert condition(), self.text
 
+    def wait_for_after(self, change: Callable[[], object], text: str) -> None:
+        """Make a change, again and again, until a line has the text: the reloader may not be watching yet."""
+        for _ in range(int(DEADLINE / 10)):
+            change()
+            with self._heard:
+                if self._heard.wait_for(lambda: text in self.text or self._ended, 10):
+                    break
+        assert text in self.text, self.text
+
     def send(self, number: int) -> None:
         self.popen.send_signal(number)
 
@@ -659,8 +668,7 @@ def test_reload_names_a_wrong_setting_without_a_traceback_and_waits(project: Pro
     project.configure(CACHE="default")
     process = project.start("--reload")
     process.wait_for("The cache 'default' is not in Redis")
-    project.configure()
-    process.wait_for("tick 2")
+    process.wait_for_after(project.configure, "tick 2")
     assert process.stop() == 0
     assert "Traceback" not in process.text
 
