@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 FIELDS = ("job", "scheduled_at", "outcome", "instance", "fencing_token", "duration", "lateness")
 """What every record has; None where it does not apply."""
-OUR_FRAME = 2 if sys.version_info >= (3, 11) else 5
+OUR_FRAME = 2 if sys.version_info >= (3, 11) else 3
 """What makes a record name the line that logs, and not one of this module."""
 
 if TYPE_CHECKING:
