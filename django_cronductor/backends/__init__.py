@@ -20,6 +20,8 @@ REDIS_CACHES = {
     "django.core.cache.backends.redis.RedisCache",
     "django_redis.cache.RedisCache",
     "django_valkey.cache.ValkeyCache",
+    # One that the backend refuses, with the reason.
+    "django_valkey.cluster_cache.cache.ClusterValkeyCache",
 }
 
 

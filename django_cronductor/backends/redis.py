@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
+from django.conf import settings
 from django.core.cache import caches
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004
 from django.core.exceptions import ImproperlyConfigured
@@ -65,11 +66,14 @@ REFUSALS = (
 REFUSED = re.compile(
     rf"""(?x) \b(?:{"|".join(REFUSALS)})\b
         | (?i: \b(?: no\ permission | can't\ run\ this\ command | can't\ access\ at\ least\ one\ of\ the\ keys
+        | SELECT\ is\ not\ allowed\ in\ cluster\ mode
         | without\ any\ password\ configured | unknown\ command | DB\ index\ is\ out\ of\ range ) )"""
 )
 EVERY_KEY = re.compile(r"\b(OOM|READONLY|MISCONF|NOREPLICAS|MASTERDOWN)\b")
 """What a script that met it at one key would have met at any other."""
-CLUSTER = re.compile(r"\b(MOVED|CLUSTERDOWN|MovedError|ClusterDownError)\b")
+CLUSTER = re.compile(r"\b(MOVED|CLUSTERDOWN|MovedError|ClusterDownError|SELECT is not allowed in cluster mode)\b")
+CLUSTER_CACHES = "django_valkey.cluster_cache."
+"""The module whose caches are clients of a whole cluster, which they connect to when they are made."""
 
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError, ImproperlyConfigured)
 """What the makers of a pool raise at an address, or options, that they cannot read."""
@@ -77,6 +81,17 @@ BAD_LOCATION = (
     'CACHES[{alias!r}]["LOCATION"] (with the OPTIONS beside it) is no address of a Redis server. Write '
     '"redis://user:password@host:6379/1", with rediss:// for TLS, or "unix:///path/of/socket?db=1", and in a password '
     "%2F for /, %3F for ?, %23 for #, %40 for @, %3A for : and %25 for %."
+)
+
+
+BAD_OPTION = (
+    'CACHES[{alias!r}]["OPTIONS"] has {option!r}, which no connection to Redis takes. The cache of Django passes its '
+    "OPTIONS on to redis-py, which has the password as 'password' and the database number as 'db'; 'PASSWORD' and "
+    "'CONNECTION_POOL_KWARGS' are options of django-redis and django-valkey."
+)
+NO_POOL = (
+    "The cache {alias!r} {reason}: name a cache of Django's RedisCache, django-redis or django-valkey on one server "
+    '(or Sentinel) in CRONDUCTOR["CACHE"].'
 )
 
 
@@ -303,8 +318,11 @@ class RedisBackend(LockBackend):
     @cached_property
     def _pool(self) -> Any:
         """The cache's own pool, whose arguments ours are made with; no connection is taken from it."""
+        owner = self._owner()
+        if any(cls.__module__.startswith(CLUSTER_CACHES) for cls in type(owner).__mro__):
+            reason = "is a client of a cluster, and clusters are not supported"
+            raise ConfigurationError(NO_POOL.format(alias=self.cache, reason=reason))
         try:
-            owner: Any = caches[self.cache]
             # Always the writer: a reader may not have heard yet that a lease was taken.
             if hasattr(owner, "client"):
                 client = owner.client.get_client(write=True)
@@ -312,13 +330,13 @@ class RedisBackend(LockBackend):
                 client = owner._cache.get_client(write=True)
             pool = client.connection_pool
         except AttributeError as error:
-            raise ConfigurationError(
-                f"The cache {self.cache!r} gives no Redis connection pool ({error}): name a cache of Django's "
-                'RedisCache, django-redis or django-valkey on one server (or Sentinel) in CRONDUCTOR["CACHE"].'
-            ) from error
-        except UNREADABLE:
-            # What the driver says may hold a part of the password.
-            raise ConfigurationError(BAD_LOCATION.format(alias=self.cache)) from None
+            reason = f"gives no Redis connection pool ({error})"
+            raise ConfigurationError(NO_POOL.format(alias=self.cache, reason=reason)) from error
+        except UNREADABLE as error:
+            import traceback
+
+            traceback.print_exc()
+            raise self._unreadable(error) from None
         self._driver = _driver(client)
         exceptions = self._driver.exceptions
         self._driver_error = getattr(exceptions, "RedisError", None) or exceptions.ValkeyError
@@ -346,10 +364,29 @@ class RedisBackend(LockBackend):
         try:
             fresh = type(pool)(connection_class=pool.connection_class, **arguments)
             pool.connection_class(**fresh.connection_kwargs)  # Which connects to nothing.
-        except UNREADABLE:
-            raise ConfigurationError(BAD_LOCATION.format(alias=self.cache)) from None
+        except UNREADABLE as error:
+            import traceback
+
+            traceback.print_exc()
+            raise self._unreadable(error) from None
         driver = self._driver
         return driver.Redis(connection_pool=fresh) if hasattr(driver, "Redis") else driver.Valkey(connection_pool=fresh)
+
+    def _owner(self) -> Any:
+        try:
+            return caches[self.cache]
+        except UNREADABLE as error:
+            import traceback
+
+            traceback.print_exc()
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> ConfigurationError:
+        """Say which setting cannot be read; never in the driver's words, which may hold a part of the password."""
+        options: Any = settings.CACHES[self.cache].get("OPTIONS") or {}
+        named = [name for name in options if isinstance(error, TypeError) and repr(name) in str(error)]
+        text = BAD_OPTION.format(alias=self.cache, option=named[0]) if named else BAD_LOCATION.format(alias=self.cache)
+        return ConfigurationError(text)
 
     def _sentinels(self, theirs: Any) -> Any:
         """Return the same sentinels by our timeouts: one that hangs is to keep nobody from asking the next."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import uuid
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, ClassVar
 
+import pytest
 import redis
 from django.conf import settings
 from django.test import override_settings
@@ -15,6 +19,13 @@ from django_cronductor.backends.local import LocalBackend, Store
 from django_cronductor.backends.redis import RedisBackend
 from django_cronductor.testing.clock import ManualClock
 from django_cronductor.testing.conformance import BackendHarness
+from tests.redis_server import ServerUnavailable, find_valkey
+
+try:
+    find_valkey()
+except ServerUnavailable:
+    # In CI it is to be there where the package that ships it can be installed.
+    collect_ignore = [] if os.environ.get("CI") and sys.version_info >= (3, 11) else ["test_valkey.py"]
 
 NOON = 1_767_614_400_001
 """When the tests' clocks start: 2026-01-05, a millisecond past 12:00 UTC."""
@@ -129,3 +140,16 @@ class ClockedRedisCase(RedisCase):
         # Plain locks end by the server's own clock: bring that forward, too.
         for key in self.client.keys(f"{self.backend._base}:lock:*"):
             self.client.pexpire(key, self.client.pttl(key) - milliseconds)
+
+
+@pytest.fixture
+def backend_on(prefix: str) -> Iterator[Callable[..., RedisBackend]]:
+    """Return a maker of backends on a cache with these settings."""
+    with contextlib.ExitStack() as stack:
+
+        def make(location: Any, prefix: str = prefix, **cache_settings: Any) -> RedisBackend:
+            chosen = {**settings.CACHES["locks"], **cache_settings, "LOCATION": location}
+            stack.enter_context(override_settings(CACHES={**settings.CACHES, "locks": chosen}))
+            return stack.enter_context(contextlib.closing(RedisBackend(cache="locks", prefix=prefix)))
+
+        yield make

@@ -15,9 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 import redis
-from django.conf import settings
 from django.core.cache import caches
-from django.test import override_settings
 
 from django_cronductor.backends.base import Claim, ClaimResult, Declaration, JobState, Lease, Release
 from django_cronductor.backends.redis import REFUSALS, RedisBackend
@@ -38,19 +36,6 @@ ODD_PASSWORD = "p@ss:w/ör d#%?&"
 
 
 @pytest.fixture
-def backend_on(prefix: str) -> Iterator[Callable[..., RedisBackend]]:
-    """Return a maker of backends on a cache with these settings."""
-    with contextlib.ExitStack() as stack:
-
-        def make(location: Any, prefix: str = prefix, **cache_settings: Any) -> RedisBackend:
-            chosen = {**settings.CACHES["locks"], **cache_settings, "LOCATION": location}
-            stack.enter_context(override_settings(CACHES={**settings.CACHES, "locks": chosen}))
-            return stack.enter_context(contextlib.closing(RedisBackend(cache="locks", prefix=prefix)))
-
-        yield make
-
-
-@pytest.fixture
 def server() -> Iterator[RedisServer]:
     """Return a server that the test may stop, pause and reconfigure."""
     with RedisServer() as server:
@@ -66,8 +51,16 @@ def cluster_node() -> RedisServer:
     """Return a server, not started, that is a node of a cluster."""
     server = RedisServer({"cluster-enabled": "yes"})
     # A node needs the port 10,000 above its own, too.
-    server.port = next(port for port in iter(free_port, None) if port < 55_000)
+    server.port = next(port for port in iter(free_port, None) if port < 55_000 and is_free(port + 10_000))
     return server
+
+
+def is_free(port: int) -> bool:
+    """Tell whether nobody uses a port of 127.0.0.1 just now."""
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 def run_once(backend: RedisBackend, key: str = "job") -> Lease:
