@@ -25,9 +25,7 @@ RUN_THE_TEST_PROJECT = (
 RUN_THE_TESTS = 'python -m pip install -e ".[test]" && python runtests.py'
 
 DOCUMENTS = sorted(
-    path.relative_to(ROOT).as_posix()
-    for pattern in ("*.rst", "testproject/*.rst")
-    for path in ROOT.glob(pattern)
+    path.relative_to(ROOT).as_posix() for pattern in ("*.rst", "testproject/*.rst") for path in ROOT.glob(pattern)
 )
 
 NO_DEFAULT_HERE = {"TIMEZONE": None}  # settings.TIME_ZONE takes its place when the settings are read
@@ -98,6 +96,12 @@ def test_options_of_runcron_are_named() -> None:
     text = (ROOT / "README.rst").read_text()
     assert own
     assert [option for option in sorted(own) if option not in text] == []
+
+
+def test_links_lead_to_pages() -> None:
+    targets = {node["refuri"] for node in parse(ROOT / "README.rst").findall(nodes.reference) if "refuri" in node}
+    assert "docs/index.rst" in targets
+    assert [target for target in sorted(targets) if not (ROOT / target).is_file()] == []
 
 
 def test_the_two_commands_stand_alone_in_literal_blocks() -> None:
