@@ -333,9 +333,6 @@ class RedisBackend(LockBackend):
             reason = f"gives no Redis connection pool ({error})"
             raise ConfigurationError(NO_POOL.format(alias=self.cache, reason=reason)) from error
         except UNREADABLE as error:
-            import traceback
-
-            traceback.print_exc()
             raise self._unreadable(error) from None
         self._driver = _driver(client)
         exceptions = self._driver.exceptions
@@ -365,9 +362,6 @@ class RedisBackend(LockBackend):
             fresh = type(pool)(connection_class=pool.connection_class, **arguments)
             pool.connection_class(**fresh.connection_kwargs)  # Which connects to nothing.
         except UNREADABLE as error:
-            import traceback
-
-            traceback.print_exc()
             raise self._unreadable(error) from None
         driver = self._driver
         return driver.Redis(connection_pool=fresh) if hasattr(driver, "Redis") else driver.Valkey(connection_pool=fresh)
@@ -376,9 +370,6 @@ class RedisBackend(LockBackend):
         try:
             return caches[self.cache]
         except UNREADABLE as error:
-            import traceback
-
-            traceback.print_exc()
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> ConfigurationError:
