@@ -68,12 +68,14 @@ def test_pause_with_a_note_and_resume(browser: Client, cron: World) -> None:
     cron.row()
     cron.declared()
     response = confirm(browser, "pause", note="  <b>moving</b>\nhouse ")
-    assert said(response) == ["success: shop.sync is paused. A run in progress goes on."]
+    assert said(response) == ["success: The job shop.sync is paused. A run in progress goes on."]
     assert cron.state().paused
     row = DeclaredJob.objects.get()
     assert (row.paused_by, row.pause_note) == ("root", "<b>moving</b>\nhouse")
     assert b"&lt;b&gt;moving&lt;/b&gt;<br>house" in response.content
-    assert said(post(browser, "resume")) == ["success: shop.sync is resumed, and runs from its next occurrence on."]
+    assert said(post(browser, "resume")) == [
+        "success: The job shop.sync is resumed, and runs from its next occurrence on."
+    ]
     assert not cron.state().paused
     assert DeclaredJob.objects.get().paused_at is None
 
@@ -264,17 +266,20 @@ def test_says_that_the_database_could_not_note_it(browser: Client, cron: World) 
     cron.job()
     cron.declared()
     done, unrecorded = said(confirm(browser, "pause"))
-    assert done == "success: shop.sync is paused. A run in progress goes on."
+    assert done == "success: The job shop.sync is paused. A run in progress goes on."
     assert unrecorded.startswith("warning: The lock store has it, but the database does not: No runcron")
 
 
 @pytest.mark.parametrize(
     ("action", "told"),
     [
-        ("run", "runcron was asked to run shop.sync now; it looks for such orders every second or two."),
-        ("pause", "shop.sync is paused as soon as runcron reads the order, in a second or two."),
-        ("resume", "shop.sync is resumed as soon as runcron reads the order, in a second or two."),
-        ("release", "runcron was asked to release the lease of shop.sync, and does in a second or two."),
+        ("run", "An order to run shop.sync now was left for runcron, which looks for orders every second or two."),
+        ("pause", "An order to pause shop.sync was left for runcron, which looks for orders every second or two."),
+        ("resume", "An order to resume shop.sync was left for runcron, which looks for orders every second or two."),
+        (
+            "release",
+            "An order to release the lease of shop.sync was left for runcron, which looks for orders every second or two.",
+        ),
     ],
 )
 def test_leaves_an_order_on_the_single_instance_backend(

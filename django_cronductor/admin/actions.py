@@ -77,7 +77,10 @@ def did_nothing(action: Action, done: Done) -> bool:
 
 def _told_run(done: Done) -> str:
     if done.ordered:
-        return gettext("runcron was asked to run %s now; it looks for such orders every second or two.") % done.key
+        return (
+            gettext("An order to run %s now was left for runcron, which looks for orders every second or two.")
+            % done.key
+        )
     return gettext("The replicas were asked to run %s now: the first that has a worker free does, within a minute.") % (
         done.key
     )
@@ -85,19 +88,29 @@ def _told_run(done: Done) -> str:
 
 def _told_pause(done: Done) -> str:
     if done.ordered:
-        return gettext("%s is paused as soon as runcron reads the order, in a second or two.") % done.key
-    return gettext("%s is paused. A run in progress goes on.") % done.key
+        return (
+            gettext("An order to pause %s was left for runcron, which looks for orders every second or two.") % done.key
+        )
+    return gettext("The job %s is paused. A run in progress goes on.") % done.key
 
 
 def _told_resume(done: Done) -> str:
     if done.ordered:
-        return gettext("%s is resumed as soon as runcron reads the order, in a second or two.") % done.key
-    return gettext("%s is resumed, and runs from its next occurrence on.") % done.key
+        return (
+            gettext("An order to resume %s was left for runcron, which looks for orders every second or two.")
+            % done.key
+        )
+    return gettext("The job %s is resumed, and runs from its next occurrence on.") % done.key
 
 
 def _told_release(done: Done) -> str:
     if done.ordered:
-        return gettext("runcron was asked to release the lease of %s, and does in a second or two.") % done.key
+        return (
+            gettext(
+                "An order to release the lease of %s was left for runcron, which looks for orders every second or two."
+            )
+            % done.key
+        )
     if done.run is None:
         return gettext("Nobody held the lease of %s any more: nothing was released.") % done.key
     return gettext("The lease of %(job)s was taken from %(holder)s; its run counts as abandoned.") % {

@@ -72,10 +72,13 @@ def both_zones(instant: datetime, zone: str, now: datetime | None = None) -> Saf
 def next_run(view: JobView) -> SafeString:
     """Return when it runs next, or would."""
     if view.next_run is None or view.schedule is None:
-        return lines("")
+        return lines(NOTHING)
     stopped = view.paused or view.status == "disabled"
-    when = gettext("would be due %s") if stopped else gettext("next %s")
-    return lines(when % words.ago(view.next_run, view.now), both_zones(view.next_run, view.schedule.timezone, view.now))
+    when = words.ago(view.next_run, view.now)
+    return lines(
+        gettext("would be due %s") % when if stopped else when,
+        both_zones(view.next_run, view.schedule.timezone, view.now),
+    )
 
 
 def state(view: JobView) -> SafeString:

@@ -259,7 +259,8 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
     def shown_schedule(self, row: DeclaredJob) -> SafeString:
         """Return when it is due, and when next."""
         view = view_of(row)
-        return cells.labelled(_("schedule, next run"), cells.lines(cells.schedule(view), cells.next_run(view)))
+        upcoming = cells.next_run(view) if view.next_run else ""
+        return cells.labelled(_("schedule, next run"), cells.lines(cells.schedule(view), upcoming))
 
     @admin.display(description=_("state"))
     def shown_state(self, row: DeclaredJob) -> SafeString:

@@ -15,9 +15,10 @@ SLOT = 4
 """Pixels from one bar of a sparkline to the next."""
 BASELINE = 26
 TALLEST = 18
-LANE = 32
-"""Pixels of height for a replica: its name, and below it what it ran."""
+LANE = 42
+"""Pixels of height for a replica: its name, below it marks, below these what it ran."""
 BAR = 12
+BELOW_NAME = 28
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _lane(lane: Lane, top: int) -> SafeString:
         '<text x="0" y="{}">{}</text>{}',
         top + 12,
         lane.name,
-        format_html_join("", "{}", ((_span(span, top + 17, BAR),) for span in lane.spans)),
+        format_html_join("", "{}", ((_span(span, top + BELOW_NAME, BAR),) for span in lane.spans)),
     )
 
 
@@ -141,7 +142,7 @@ def _across(span: Span, height: int) -> SafeString:
 
 
 def _span(span: Span, top: int, height: int) -> SafeString:
-    """Return a span with its title, and with the mark of its kind at its start: a cross or a dot."""
+    """Return a span with its title, and with the mark of its kind above its start."""
     rect = format_html(
         '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
         span.kind,
@@ -155,7 +156,7 @@ def _span(span: Span, top: int, height: int) -> SafeString:
     if mark is None:
         return rect
     text = '<text class="{} mark" x="{}" y="{}" aria-hidden="true">{}</text>'
-    return format_html("{}" + text, rect, span.kind, _percent(span.start), top + 10, mark)
+    return format_html("{}" + text, rect, span.kind, _percent(span.start), max(top - 2, 10), mark)
 
 
 def _percent(part: float) -> str:
