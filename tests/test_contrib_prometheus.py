@@ -308,11 +308,16 @@ def test_metrics_are_served_over_http_until_the_end(world: World) -> None:
         text = fetch(address)
         [thread] = [one for one in threading.enumerate() if one.name == "cronductor-metrics"]
         assert thread.daemon
+        [metrics] = registry._collector_to_names
     assert 'cronductor_runs_total{job_key="job",outcome="succeeded"} 0.0' in text
     with pytest.raises(OSError, match="refused"):
         fetch(address)
     assert generate_latest(registry) == b""
     wait_until(lambda: not thread.is_alive())
+    run(world)
+    assert world.ran()
+    registry.register(metrics)
+    assert registry.get_sample_value("cronductor_runs_total", {"job_key": "job", "outcome": "succeeded"}) == 0
 
 
 def test_an_ipv6_address_can_be_served_at(world: World) -> None:

@@ -24,7 +24,7 @@ from django_cronductor.contrib.sentry import CronductorIntegration, monitor_conf
 from django_cronductor.exceptions import Stopping
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.runner import RunContext
-from tests.scheduler_world import LocalStore, World, at, end_runs, start_runs
+from tests.scheduler_world import DEADLINE, LocalStore, World, at, end_runs, start_runs
 from tests.test_imports import SOURCES, foreign_imports
 from tests.test_readme import ROOT, parse
 
@@ -151,6 +151,24 @@ def test_a_dead_run_is_told_under_its_own_check_in_by_the_replica_that_reports_i
     world.go(at(12, 1, 30), survivor)
     assert sentry.check_ins == [("job", "in_progress"), ("job", "error")]
     assert len({one["check_in_id"] for one in sentry.of("check_in")}) == 1
+
+
+def test_the_run_that_recovers_a_dead_one_has_a_check_in_of_its_own(world: World, sentry: Recorder) -> None:
+    def wait(context: RunContext) -> None:
+        if context.instance == "dead":
+            world.gate.wait(DEADLINE)
+
+    world.job("* * * * *", body=wait, ttl=10, recover=True)
+    dead, survivor = world.replica(inline=False, instance="dead"), world.replica()
+    world.tick()
+    world.until(at(12, 1))
+    start_runs(world, dead)
+    world.go(at(12, 1, 30), survivor)
+    assert [status for _, status in sentry.check_ins] == ["in_progress", "error", "in_progress", "ok"]
+    first, ended, second, succeeded = [one["check_in_id"] for one in sentry.of("check_in")]
+    assert first == ended
+    assert second == succeeded
+    assert first != second
 
 
 def test_a_condition_that_is_not_met_is_no_missing_check_in(world: World, sentry: Recorder) -> None:
