@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -239,6 +240,22 @@ class TestRunJob:
             assert phases == []
             run_job(job)
         assert phases == ["handler"]
+
+    def test_a_task_is_enqueued(self, registry: JobRegistry) -> None:
+        class Task:
+            backend = "default"
+            module_path = "shop.tasks.func"
+            takes_context = False
+
+            def func(self) -> None: ...
+
+            def get_backend(self) -> None: ...
+
+            def enqueue(self) -> Any:
+                return SimpleNamespace(id="id-1")
+
+        result = run_job(registry.schedule("@daily", Task(), key="a"))
+        assert (result.outcome, result.value, result.context.task_result_id) == ("enqueued", None, "id-1")
 
     def test_it_needs_no_lock_store(self, registry: JobRegistry) -> None:
         with override_settings(CRONDUCTOR=NO_REDIS):
