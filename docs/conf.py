@@ -31,6 +31,7 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.doctest"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"django-cronductor {release}"
+html_show_copyright = False
 default_role = "code"
 add_module_names = False
 autodoc_member_order = "bysource"

@@ -102,7 +102,7 @@ def test_default_and_check_of_the_setting_are_those_of_the_code(key: str) -> Non
     fields, setting = sections("settings.rst")[key], conf.SETTINGS[key]
     default = None if key == "TIMEZONE" else getattr(conf.Config(), setting.field)
     assert ast.literal_eval(fields["Default"]) == (default / 1000 if setting.field.endswith("_ms") else default)
-    assert fields["Wrong"] == setting.code
+    assert fields["Check"] == setting.code
 
 
 def test_every_check_is_documented() -> None:
