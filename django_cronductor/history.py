@@ -132,7 +132,7 @@ class DatabaseHistory:
 
         def look() -> None:
             try:
-                answer.put(_missing_tables())
+                answer.put(_what_is_missing())
             except Exception as error:  # noqa: BLE001 - Raised again below, by who waits for it.
                 answer.put(error)
 
@@ -149,7 +149,7 @@ class DatabaseHistory:
             raise found
         elif found:
             raise ConfigurationError(
-                f"The database has no table {' and no table '.join(found)}: run migrate first, or set "
+                f"The database has no {' and no '.join(found)}: run migrate first, or set "
                 'CRONDUCTOR["HISTORY"] to 0 to keep no history.'
             )
 
@@ -559,11 +559,21 @@ def _nobody(may_start: bool) -> None:
     """Hear an answer that nobody waits for."""
 
 
-def _missing_tables() -> list[str]:
+def _what_is_missing() -> list[str]:
+    """Return which tables are missing, or which columns: the code may be newer than the tables."""
     connection = connections[router.db_for_write(JobRun)]
+    missing = []
     with connection.cursor() as cursor:
         tables = connection.introspection.table_names(cursor)
-    return [model._meta.db_table for model in (DeclaredJob, JobRun) if model._meta.db_table not in tables]
+        for model in (DeclaredJob, JobRun):
+            table = model._meta.db_table
+            if table not in tables:
+                missing.append(f"table {table}")
+                continue
+            there = {column.name for column in connection.introspection.get_table_description(cursor, table)}
+            wanted = [field.column for field in model._meta.concrete_fields]
+            missing += [f"column {table}.{column}" for column in wanted if column not in there]
+    return missing
 
 
 def _close_old_connections() -> None:

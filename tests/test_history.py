@@ -265,7 +265,7 @@ class TestDeclaredJobs:
         history.declared([job()])
         assert DeclaredJob.objects.get().paused_by == "ada"
 
-    def test_missing_tables_are_said_to_need_migrate(
+    def test_what_is_missing_are_said_to_need_migrate(
         self, history: DatabaseHistory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(connection.introspection, "table_names", lambda cursor: ["auth_user"])
@@ -428,7 +428,7 @@ class TestFailures:
     ) -> None:
         hanging = threading.Event()
         monkeypatch.setattr("django_cronductor.history.CHECK_WAIT", 0.01)
-        monkeypatch.setattr("django_cronductor.history._missing_tables", lambda: hanging.wait(20) and [])
+        monkeypatch.setattr("django_cronductor.history._what_is_missing", lambda: hanging.wait(20) and [])
         DatabaseHistory(keep=5).check()
         hanging.set()
         for thread in threading.enumerate():
@@ -442,7 +442,7 @@ class TestFailures:
         def fail() -> list[str]:
             raise OperationalError("connection refused")
 
-        monkeypatch.setattr("django_cronductor.history._missing_tables", fail)
+        monkeypatch.setattr("django_cronductor.history._what_is_missing", fail)
         history.check()
         assert "all the same: connection refused" in caplog.text
 
@@ -452,7 +452,7 @@ class TestFailures:
         def fail() -> list[str]:
             raise ImproperlyConfigured("There is no database.")
 
-        monkeypatch.setattr("django_cronductor.history._missing_tables", fail)
+        monkeypatch.setattr("django_cronductor.history._what_is_missing", fail)
         with pytest.raises(ConfigurationError, match=r'There is no database\. CRONDUCTOR\["HISTORY"\] can be 0'):
             history.check()
 

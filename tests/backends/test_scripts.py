@@ -89,6 +89,41 @@ class TestScripts(ClockedRedisCase):
         assert self.release(lease).ok
         assert self.stored()["colour"] == "blue"
 
+    def test_a_declared_job_has_the_format_of_its_state(self) -> None:
+        self.declare()
+        assert self.stored()["format"] == "1"
+
+    def test_a_job_of_the_first_format_may_lack_its_number(self) -> None:
+        first, _, _ = self.due()
+        self.client.hset(self.backend._job(self.JOB), "format", "")
+        assert self.claim(first).verdict == "won"
+
+    def test_a_job_of_a_later_format_is_left_alone_and_says_why(self) -> None:
+        first, _, _ = self.due()
+        self.due(key="other")
+        lease = self.win(first)
+        self.client.hset(self.backend._job(self.JOB), "format", 2)
+        before = self.stored()
+        self.advance(20)
+        questions: list[Callable[[], object]] = [
+            self.declare,
+            lambda: self.claim(first + 1),
+            lambda: self.renew(lease),
+            lambda: self.release(lease),
+            self.request,
+            self.take,
+            self.state,
+            lambda: self.backend.force_release(self.JOB),
+        ]
+        for question in questions:
+            with pytest.raises(BackendError, match="format 2, which a newer version of django-cronductor wrote"):
+                question()
+        assert self.stored() == before
+        claims = [Claim(key, first, self.token(), self.TTL, self.grace) for key in (self.JOB, "other")]
+        later, other = self.backend.claim(claims, "b").answers
+        assert isinstance(later, BackendError)
+        assert isinstance(other, ClaimResult)
+
     def test_a_job_that_lacks_a_field_it_must_have_fails_alone(self) -> None:
         first, _, _ = self.due(key="one")
         for key in ("bad", "two"):

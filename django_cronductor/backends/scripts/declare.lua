@@ -1,6 +1,7 @@
 -- Per job: fingerprint, rest, then the seeds: occurrence, fence, paused, since ('' where not known).
 return each(function(job, fingerprint, rest, occurrence, fence, paused, since)
   local new = not job.since
+  job.format = FORMAT
   -- While it rests nothing is decided, and who knows of a newer decision may come second.
   if (new or resting(job)) and occurrence ~= '' then job.occurrence = math.max(job.occurrence, occurrence) end
   if new then

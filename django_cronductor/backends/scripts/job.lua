@@ -5,7 +5,10 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local NUMBERS = {'since', 'occurrence', 'pending', 'attempt', 'expires', 'ttl', 'started', 'fence', 'paused', 'quiet', 'requested'}
+-- What the fields mean. Later releases may add fields, which these scripts neither read nor write; one that gives a field
+-- another meaning raises this number, and who knows a lower one leaves its jobs alone.
+local FORMAT = 1
+local NUMBERS = {'format', 'since', 'occurrence', 'pending', 'attempt', 'expires', 'ttl', 'started', 'fence', 'paused', 'quiet', 'requested'}
 local TEXTS = {'fingerprint', 'asked', 'answer', 'token', 'run', 'holder', 'last'}
 local LEASE = {'token', 'run', 'attempt', 'holder', 'expires', 'ttl', 'started'}
 
@@ -21,6 +24,9 @@ local function read(key)
     if values[i] and values[i] ~= '' then
       job[field] = i <= #NUMBERS and tonumber(values[i]) or values[i]
     end
+  end
+  if job.format and job.format > FORMAT then
+    return nil, 'its state has format ' .. job.format .. ', which a newer version of django-cronductor wrote'
   end
   job.occurrence, job.fence = job.occurrence or -1, job.fence or 0
   return job

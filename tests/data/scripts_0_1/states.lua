@@ -1,0 +1,2 @@
+-- Per job: nothing. Reads only.
+return each(function(job) return job end)
