@@ -484,6 +484,17 @@ async def make_group_async() -> str:
     return (await Group.objects.acreate(name="made by a job")).name
 
 
+class WithoutADatabaseTests(SimpleTestCase):
+    """Nothing asks the database but what a job asks."""
+
+    def test_run_job_and_manual_scheduler(self) -> None:
+        registry = JobRegistry()
+        job = registry.schedule("@daily", lambda: 7, key="a")
+        assert run_job(job, raise_errors=True).value == 7
+        [event] = ManualScheduler(registry=registry).advance(timedelta(days=1))
+        assert event.outcome == "succeeded"
+
+
 class InATransactionTests(TestCase):
     """What a job writes is seen by the test, and gone after it."""
 
