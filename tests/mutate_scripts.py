@@ -3,6 +3,7 @@ The mutation run: change every line of every Redis script, one change at a time,
 
     python -m tests.mutate_scripts                       all mutants, exit code 1 if any survives
     python -m tests.mutate_scripts --sample 100 --seed 7 some of them
+    python -m tests.mutate_scripts --part 1/2            every second, the others with 2/2 in another process
 
 A mutant that behaves like the original cannot be killed: EQUIVALENT names each with the reason.
 """
@@ -308,12 +309,17 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="how many mutants to try, chosen at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--file", help="only this script, as in claim.lua")
+    parser.add_argument(
+        "--part", default="1/1", help="of the mutants, as in 1/2 for every second one from the first on"
+    )
     options = parser.parse_args()
     every = [mutant for mutant in mutants() if mutant.name not in EQUIVALENT]
     unknown = set(EQUIVALENT) - {mutant.name for mutant in mutants()}
     chosen = [mutant for mutant in every if options.file in (None, mutant.file)]
     if options.sample:
         chosen = random.Random(options.seed).sample(chosen, min(options.sample, len(chosen)))
+    part, parts = map(int, options.part.split("/"))
+    chosen = chosen[part - 1 :: parts]
     start = time.monotonic()
     with RedisServer() as server:
         os.environ["CRONDUCTOR_TEST_REDIS_URL"] = server.url
