@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timezone import get_current_timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from django_cronductor.admin import words
@@ -104,7 +104,7 @@ def is_requested(view: JobView) -> bool:
 def _since(holder: Holder, now: datetime) -> str:
     if holder.since is None:
         return ""
-    return gettext("for %s") % words.length(max(0.0, (now - holder.since).total_seconds()))
+    return pgettext("running", "for %s") % words.length(max(0.0, (now - holder.since).total_seconds()))
 
 
 def _paused(view: JobView, *, with_word: bool) -> SafeString:
@@ -112,7 +112,7 @@ def _paused(view: JobView, *, with_word: bool) -> SafeString:
     since = ""
     if row is not None and row.paused_at is not None:
         since = words.ago(from_stored(row.paused_at), view.now)
-    by = gettext("by %s") % row.paused_by if row is not None and row.paused_by else ""
+    by = pgettext("paused", "by %s") % row.paused_by if row is not None and row.paused_by else ""
     word = gettext("paused") if with_word else ""
     note = row.pause_note if row is not None else ""
     said = " ".join(part for part in (word, since, by) if part)
@@ -134,10 +134,14 @@ def _lease(holder: Holder, now: datetime) -> str:
         ended = words.ago(holder.ended, now)
         return f"{ended}, {words.outcome_label(holder.outcome)}" if holder.outcome else ended
     parts = (
-        [gettext("since %s") % f"{holder.since.astimezone(get_current_timezone()):%H:%M:%S}"] if holder.since else []
+        [pgettext("lease", "since %s") % f"{holder.since.astimezone(get_current_timezone()):%H:%M:%S}"]
+        if holder.since
+        else []
     )
     if holder.left is not None:
-        parts.append(gettext("%s left") % words.length(holder.left) if holder.live else gettext("lease has ended"))
+        parts.append(
+            pgettext("lease", "%s left") % words.length(holder.left) if holder.live else gettext("lease has ended")
+        )
     if holder.fencing_token is not None:
         parts.append(gettext("token %d") % holder.fencing_token)
     return " · ".join(parts)

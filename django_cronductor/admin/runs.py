@@ -157,7 +157,10 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
     paginator = BoundedPaginator
     actions = None
     fieldsets = (
-        (None, {"fields": ("shown_job", ("shown_outcome", "shown_count", "shown_trigger", "attempt"))}),
+        (
+            None,
+            {"fields": ("shown_job", ("shown_outcome", "shown_count", "shown_trigger", "attempt"), "task_result_id")},
+        ),
         (
             _("Time"),
             {"fields": (("shown_occurrence", "shown_start", "shown_end"), ("shown_duration", "shown_lateness"))},

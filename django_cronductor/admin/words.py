@@ -9,7 +9,7 @@ from django.utils import timezone as django_timezone
 from django.utils.formats import date_format, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from django_cronductor.admin.pictures import Kind
@@ -63,8 +63,8 @@ def ago(instant: datetime, now: datetime) -> str:
     """Return how long ago an instant was, or how long it is until it."""
     seconds = (now - from_stored(instant)).total_seconds()
     if seconds >= 0:
-        return gettext("%s ago") % length(round(seconds) if seconds >= 1 else seconds)
-    return gettext("in %s") % length(round(-seconds) if seconds <= -1 else -seconds)
+        return pgettext("instant", "%s ago") % length(round(seconds) if seconds >= 1 else seconds)
+    return pgettext("instant", "in %s") % length(round(-seconds) if seconds <= -1 else -seconds)
 
 
 def moment(instant: datetime, zone: ZoneInfo | None = None) -> SafeString:
