@@ -16,25 +16,22 @@ CACHES = {
         "LOCATION": os.environ["BENCHMARK_REDIS"],
     }
 }
-_POSTGRESQL = os.environ.get("BENCHMARK_POSTGRESQL")
+_PORT = os.environ.get("BENCHMARK_POSTGRESQL")
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.postgresql",
-        "HOST": _POSTGRESQL.rpartition(":")[0],
-        "PORT": _POSTGRESQL.rpartition(":")[2],
+        "HOST": "127.0.0.1",
+        "PORT": _PORT,
         "NAME": "postgres",
-        "USER": "postgres",
+        "USER": "tester",
     }
-    if _POSTGRESQL
+    if _PORT
     else {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("BENCHMARK_SQLITE", ":memory:"),
         "OPTIONS": {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode = WAL"},
     }
 }
-if os.environ.get("BENCHMARK_QUIET"):
-    LOGGING = {"version": 1, "loggers": {"django_cronductor": {"level": "WARNING"}}}
-CRONDUCTOR = {
-    "HISTORY": 100 if _POSTGRESQL or os.environ.get("BENCHMARK_SQLITE") else 0,
-    "MAX_WORKERS": int(os.environ.get("BENCHMARK_WORKERS", "8")),
-}
+if "BENCHMARK_LOG_LEVEL" in os.environ:
+    LOGGING = {"version": 1, "loggers": {"django_cronductor": {"level": os.environ["BENCHMARK_LOG_LEVEL"]}}}
+CRONDUCTOR = {"HISTORY": 100 if _PORT or "BENCHMARK_SQLITE" in os.environ else 0}

@@ -13,32 +13,32 @@ import argparse
 import json
 import os
 import resource
-import sys
 import threading
 import time
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 SLOW = 0.2
 """Seconds that a run of `slow` takes."""
-GIVE_UP = 120.0
-"""Seconds that a burst may take."""
 
 
 class Work:
     """
     One task: what the contender needs to know of it, and the recording of what its jobs do.
 
-    A contender takes `jobs`, `due`, `run` and `tick` to declare its jobs, calls `ready` as soon as its scheduler is about
-    to wait for the first of them, and is stopped by the `stop` that it gave.
+    A contender declares its jobs by `jobs` and `due`, each of which calls `run`, and calls `ready` as soon as its
+    scheduler is about to wait for the first of them.
     """
 
-    def __init__(self, task: str, jobs: int, seconds: float, whole_minutes: bool = False) -> None:
-        self.task, self.jobs, self.seconds = task, jobs, seconds
-        self.due = self._choose_instant(whole_minutes)
+    def __init__(
+        self, task: str, jobs: int, seconds: float, due: float | None, patience: float, whole_minutes: bool
+    ) -> None:
+        self.task, self.jobs, self.seconds, self._patience = task, jobs, seconds, patience
+        self.due = datetime.fromtimestamp(due, timezone.utc) if due else self._choose_instant(whole_minutes)
         self.starts: list[float] = []
         self.ready_after = 0.0
+        self.longest_pass = 0.0
+        """Seconds: what a contender notes of its loop, if anything."""
         self._ready_cpu = 0.0
         self._ended = threading.Event()
 
@@ -54,6 +54,10 @@ class Work:
             return earliest.replace(second=0, microsecond=0) + timedelta(minutes=1)
         return earliest.replace(microsecond=0) + timedelta(seconds=1)
 
+    def seldom(self, number: int) -> tuple[int, int, int, int]:
+        """Return minute, hour, day and month, half a year away, of one of the jobs that are not to be due."""
+        return number % 60, number // 60 % 24, number // 1440 % 28 + 1, (self.due.month + 5) % 12 + 1
+
     def run(self) -> None:
         """Be the handler of every job of a burst, of the job of every second, or of the others."""
         self.starts.append(time.time())
@@ -63,22 +67,22 @@ class Work:
             self._ended.set()
 
     def ready(self) -> None:
-        """Note that all jobs are declared and the scheduler is about to wait."""
+        """Note that all jobs are declared and the scheduler is about to wait; watch from here on."""
         self.ready_after = time.time() - _process_started()
         self._ready_cpu = time.process_time()
+        threading.Thread(target=self._watch, daemon=True).start()
 
-    def finish(self, stop: Callable[[], object]) -> None:
-        """Start to watch in a thread of its own; it prints the result and calls `stop` when the task is over."""
-        threading.Thread(target=self._watch, args=(stop,), daemon=True).start()
-
-    def _watch(self, stop: Callable[[], object]) -> None:
+    def _watch(self) -> None:
+        """Wait until the task is over, print the result and end the process: nothing else is to be measured."""
         if self.has_burst:
-            self._ended.wait(GIVE_UP)
+            self._ended.wait(max(0.0, self.due.timestamp() - time.time()) + self._patience)
+            seen = -1
+            while not self._ended.wait(self._patience) and seen < len(self.starts):
+                seen = len(self.starts)
         else:
             self._ended.wait(self.seconds)
-        result = self._result()
-        print(json.dumps(result), flush=True)
-        stop()
+        print(json.dumps(self._result()), flush=True)
+        os._exit(0)
 
     def _result(self) -> dict[str, Any]:
         if self.has_burst:
@@ -86,6 +90,7 @@ class Work:
             starts = sorted(self.starts)
             return {
                 "cpu": (time.process_time() - self._ready_cpu) / max(1, len(starts)),
+                "pass": self.longest_pass,
                 "started": len(starts),
                 "first": (starts[0] - due) if starts else None,
                 "last": (starts[-1] - due) if starts else None,
@@ -94,7 +99,7 @@ class Work:
             return {"lateness": [start % 1.0 for start in self.starts[2:]]}
         return {
             "cpu": (time.process_time() - self._ready_cpu) / self.seconds,
-            "memory": _resident(),
+            "memory": resident(),
             "ready": self.ready_after,
         }
 
@@ -104,9 +109,13 @@ def read_work(whole_minutes: bool = False) -> Work:
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=["lateness", "burst", "slow", "idle"])
     parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long to watch what is no burst")
+    parser.add_argument("--due", type=float, help="the instant of a burst, in seconds since the epoch")
+    parser.add_argument(
+        "--patience", type=float, default=10.0, help="seconds without a start after which the missing are lost"
+    )
     options = parser.parse_args()
-    return Work(options.task, options.jobs, options.seconds, whole_minutes)
+    return Work(options.task, options.jobs, options.seconds, options.due, options.patience, whole_minutes)
 
 
 def _process_started() -> float:
@@ -118,13 +127,11 @@ def _process_started() -> float:
     return booted + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _resident() -> int:
+def resident() -> int:
     """Return the bytes of memory that this process has."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
-def leave() -> None:
-    """End the process at once: nothing is to be measured any more."""
-    sys.stdout.flush()
-    os._exit(0)
+def nothing() -> None:
+    """Be a job of which only the enqueueing is measured."""

@@ -1,0 +1,68 @@
+"""
+Measure this package and its peers on the same work: `python -m benchmarks [--only FIGURE ...] [--json FILE]`.
+
+Starts a private Redis. Each peer has an environment of its own, installed at its first use. All contenders take turns,
+and everything is repeated; give the machine nothing else to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.bench import Bench, Row
+from benchmarks.environments import DIRECTORY, Environments
+from benchmarks.report import machine, table, write_json
+
+FIGURES = (
+    "lateness",
+    "burst",
+    "history",
+    "replicas",
+    "idle",
+    "claim",
+    "store",
+    "load",
+    "imports",
+    "schedules",
+)
+ON_REQUEST = ("growth",)
+"""Those that take long."""
+
+
+def read(arguments: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure ours and each peer in turn.")
+    parser.add_argument("--only", nargs="+", metavar="FIGURE", choices=FIGURES + ON_REQUEST, default=FIGURES)
+    parser.add_argument("--quick", action="store_true", help="little of everything, once: does it work?")
+    parser.add_argument("--repeats", type=int, default=5, help="how often everything is measured, 5 by default")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
+    parser.add_argument("--venvs", type=Path, default=DIRECTORY, metavar="DIR", help="where the peers are installed")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="write the pictures of the growth there")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print and write."""
+    options = read(arguments)
+    figures: dict[str, list[Row]] = {}
+    with Bench(Environments(options.venvs), quick=options.quick, repeats=options.repeats) as bench:
+        found = machine(bench.redis.info("server"))
+        for name, value in found.items():
+            print(f"{name:<10} {value}")
+        print(flush=True)
+        for name in options.only:
+            figure = import_module(f"benchmarks.figures.{name}")
+            figures[name] = list(figure.measure(bench))
+            print(table(figure.TITLE, figures[name]), flush=True)
+            if options.plots and hasattr(figure, "draw"):
+                figure.draw(figures[name], options.plots)
+            if options.json:
+                write_json(options.json, found, figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
