@@ -1,5 +1,6 @@
 """
-What happens to jobs, for receivers. The sender is the Job; every signal is sent with `send_robust`.
+What happens to jobs, for receivers. The sender is the Job (None: of a dead run whose job is declared no longer); every
+signal is sent with `send_robust`.
 
 `job_skipped`, `job_missed` and `run_abandoned` are sent once across all replicas, by the one who reports.
 """

@@ -406,6 +406,12 @@ def test_metrics_are_refused_with_once() -> None:
 
 
 @pytest.mark.usefixtures("in_memory", "stopping")
+def test_an_address_without_a_port_is_refused() -> None:
+    with pytest.raises(CommandError, match="--metrics-host goes with --metrics-port"):
+        Called(metrics_host="0.0.0.0")
+
+
+@pytest.mark.usefixtures("in_memory", "stopping")
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "django_cronductor.contrib.prometheus")
     monkeypatch.delattr(contrib, "prometheus")

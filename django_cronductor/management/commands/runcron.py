@@ -30,6 +30,7 @@ from django_cronductor.orders import taking_orders
 from django_cronductor.scheduler import Scheduler
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+METRICS_HOST = "127.0.0.1"
 RELOAD_TIMEOUT = 5.0
 """Seconds that runs have to finish when code has changed."""
 
@@ -64,9 +65,8 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--metrics-host",
-            default="127.0.0.1",
             metavar="HOST",
-            help="The address to serve metrics at (default: %(default)s); in a container 0.0.0.0 or ::.",
+            help=f"The address to serve metrics at (default: {METRICS_HOST}); in a container 0.0.0.0 or ::.",
         )
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -189,10 +189,19 @@ class Command(BaseCommand):
 
     @contextlib.contextmanager
     def _metrics(
-        self, scheduler: Scheduler, *, history: bool, once: bool, metrics_host: str, metrics_port: int | None, **_: Any
+        self,
+        scheduler: Scheduler,
+        *,
+        history: bool,
+        once: bool,
+        metrics_host: str | None,
+        metrics_port: int | None,
+        **_: Any,
     ) -> Iterator[None]:
         """Serve metrics meanwhile, if that is asked for."""
         if metrics_port is None:
+            if metrics_host is not None:
+                raise CommandError("--metrics-host goes with --metrics-port: name the port, too.")
             yield
             return
         if once:
@@ -205,7 +214,7 @@ class Command(BaseCommand):
             raise CommandError(
                 "--metrics-port needs prometheus-client: install django-cronductor[prometheus]."
             ) from error
-        with prometheus.serving(scheduler, metrics_host, metrics_port, history=history) as address:
+        with prometheus.serving(scheduler, metrics_host or METRICS_HOST, metrics_port, history=history) as address:
             self.stdout.write(f"Metrics: {address}")
             self.stdout.flush()
             yield
