@@ -29,6 +29,7 @@ SAME_IN_GERMAN = {
     "%s h",
     "in %s",
     "App",
+    "Filter",
     "app",
     "Job",
     "job",
