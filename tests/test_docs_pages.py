@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import Directive, directives, roles
@@ -139,6 +141,31 @@ def test_every_picture_is_shown_and_can_be_read_aloud() -> None:
     images = [image for page in PAGES for image in parse(page).findall(nodes.image)]
     assert {image["uri"] for image in images} == {f"pictures/{path.name}" for path in (DOCS / "pictures").iterdir()}
     assert all(image["alt"] for image in images)
+
+
+# --- What commands print
+
+
+def shown_outputs() -> list[tuple[str, str]]:
+    """Return each `cron next` of an expression that a page shows, and what it prints there."""
+    text = "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
+    return re.findall(r"^    \$ python manage\.py (cron next --expression .*)\n((?:    .+\n)+)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("command", "shown"), shown_outputs())
+def test_cron_next_prints_what_is_shown(
+    command: str, shown: str, capsys: pytest.CaptureFixture[str], settings: Any
+) -> None:
+    settings.TIME_ZONE = "UTC"
+    call_command(*shlex.split(command))
+    title, *instants = capsys.readouterr().out.splitlines()
+    shown_title, *shown_instants = dedent(shown).splitlines()
+    assert instants == shown_instants
+    assert shown_title.startswith(title.partition("): ")[0])  # Words come from a package that need not be there.
+
+
+def test_outputs_of_cron_next_are_found() -> None:
+    assert len(shown_outputs()) == 2
 
 
 # --- The examples, as files of a project
