@@ -2,7 +2,8 @@
 The single-instance backend: the contract of `base`, kept in the memory of one process.
 
 The rules are those of the Redis scripts, under the same names. There is no rest after a loss: when the memory of the
-process is gone, so is everybody who held a lease in it.
+process is gone, so is everybody who held a lease in it. In a subclass that is `shared` there is: it keeps the same rules,
+and reads and writes the `Store` in another place while it holds `store.lock`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from django_cronductor.backends.base import (
     INSTANCE_LIFETIME,
@@ -32,6 +34,8 @@ from django_cronductor.backends.base import (
     ReleaseResult,
     RenewResult,
     Reply,
+    Seeds,
+    renewal_period,
 )
 from django_cronductor.logs import get_logger
 
@@ -64,6 +68,12 @@ class Job:
     paused: bool = False
     requested: int | None = None
     last: LastLease | None = None
+    quiet: int = 0
+    """Until when nothing is decided; only where the store is shared."""
+
+    def resting(self, now: int) -> bool:
+        """Tell whether living holders are to write their leases back before anything is decided."""
+        return self.quiet > now
 
     def live(self, now: int) -> bool:
         """Tell whether somebody runs."""
@@ -106,10 +116,11 @@ class Job:
         self.asked, self.answer = token, answer
         return answer
 
-    def cut(self, now: int) -> None:
-        """Where the clock went back, let no lease last longer than it was made for."""
+    def cut(self, now: int, ttl: int) -> None:
+        """Where the clock went back, let no lease and no rest last longer than it was made for."""
         if self.lease:
             self.expires = min(self.expires, now + self.lease.ttl)
+        self.quiet = min(self.quiet, now + 3 * renewal_period(ttl))
 
     def replay(self, token: str, ttl: int, now: int) -> ClaimResult:
         """Answer a retry."""
@@ -126,8 +137,9 @@ class Job:
         """Say what a holder's lease is here; `less`: less is known here than by its holder."""
         if self.lease and self.lease.token == lease.token:
             return "ours"
-        # An equal fence without the lease was released, abandoned or forced off.
-        return "lost" if self.live(now) or self.fence >= lease.fence else "less"
+        # An equal fence without the lease was released, abandoned or forced off; at rest it is the holder's, as a seed.
+        ended = self.fence > lease.fence or (self.fence == lease.fence and not self.resting(now))
+        return "lost" if self.live(now) or ended else "less"
 
     def left(self, now: int) -> int | None:
         """Return what another's lease has left."""
@@ -152,7 +164,7 @@ class PlainLock:
 class Store:
     """What a process knows under one prefix."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: AbstractContextManager[Any] = field(default_factory=threading.Lock)
     jobs: dict[str, Job] = field(default_factory=dict)
     locks: dict[str, PlainLock] = field(default_factory=dict)
     fence: int = 0
@@ -229,11 +241,14 @@ class LocalBackend(LockBackend):
         return self._batch(declarations, lambda one, now: self._declare(self.store.job(one.key), one, now))
 
     def _declare(self, job: Job, declaration: Declaration, now: int) -> int:
-        seeds = declaration.seeds
-        if job.since is None:
+        seeds, new = declaration.seeds, job.since is None
+        if new or job.resting(now):
             job.occurrence = max(job.occurrence, -1 if seeds.occurrence is None else seeds.occurrence)
+        if new:
             job.fence = max(job.fence, seeds.fence or 0)
             job.paused = job.paused or bool(seeds.paused)
+            if self.shared and seeds != Seeds():
+                job.quiet = now + 3 * renewal_period(declaration.ttl)
         if job.since is None or job.fingerprint != declaration.fingerprint:
             job.fingerprint = declaration.fingerprint
             job.since = now if seeds.since is None else seeds.since
@@ -246,9 +261,11 @@ class LocalBackend(LockBackend):
     def _claim(self, job: Job, claim: Claim, holder: str, now: int) -> ClaimResult:
         if job.since is None:
             return ClaimResult("undeclared")
-        job.cut(now)
+        job.cut(now, claim.ttl)
         if job.asked == claim.token:
             return job.replay(claim.token, claim.ttl, now)
+        if job.resting(now):
+            return ClaimResult("early", left=job.quiet - now)
         decided = claim.occurrence <= job.occurrence
         if not decided and claim.occurrence > now:
             return ClaimResult("early", left=claim.occurrence - now)
@@ -380,11 +397,13 @@ class LocalBackend(LockBackend):
         """Take a request and the lease in one step; see the contract."""
         with self.store.lock:
             job, now = self.store.job(key), self.time()
-            job.cut(now)
+            job.cut(now, ttl)
             if job.asked == token:
                 return job.replay(token, ttl, now)
             if unasked and job.since is None:
                 return ClaimResult("undeclared")
+            if job.resting(now):
+                return ClaimResult("busy", left=job.quiet - now)
             if job.lease and job.live(now):
                 return ClaimResult("busy", left=job.expires - now, holder=job.lease.holder)
             if not unasked:
