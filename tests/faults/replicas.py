@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -212,8 +214,14 @@ class Replicas:
     def start(self, *jobs: str, clocks: tuple[float, ...] = (0.0,)) -> list[Replica]:
         """Start one for each clock (seconds by which it is off) with these jobs, and wait until all are at work."""
         fresh = [self._start(jobs, offset(seconds)) for seconds in clocks]
-        self.wait("every replica to be at work", lambda: self._at_work(fresh))
+        self.wait("every replica to be at work", lambda: self.at_work(fresh))
         return fresh
+
+    def due_in(self, seconds: int) -> int:
+        """Let jobs of one occurrence, in those that are started from now on, be due then; return the instant."""
+        due = math.ceil(time.time()) + seconds
+        self._environment["FAULTS_DUE"] = f"{datetime.fromtimestamp(due, tz=timezone.utc):%S %M %H %d %m} *"
+        return due * SECOND
 
     def keep_history(self) -> Path:
         """Let those that are started from now on keep a history; return the file of its SQLite database."""
@@ -289,7 +297,8 @@ class Replicas:
             replica.wait()
             print(f"--- {replica.name}\n{replica.log}")
 
-    def _at_work(self, replicas: list[Replica]) -> bool:
+    def at_work(self, replicas: list[Replica]) -> bool:
+        """Tell whether all of them have made their jobs known."""
         names = {replica.instance for replica in replicas}
         return None not in names and names <= self._backend.instances().keys()
 
