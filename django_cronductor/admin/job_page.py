@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import Q
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -39,8 +38,12 @@ class Named:
         return self.pk
 
 
-def context(view: JobView, overview: Overview, outcome: str) -> dict[str, Any]:
-    """Return all that the page of a job shows, with the runs of one outcome if there is such."""
+def context(view: JobView, overview: Overview, outcome: str, url: Callable[..., str]) -> dict[str, Any]:
+    """
+    Return all that the page of a job shows, with the runs of one outcome if there is such.
+
+    `url` finds the address of a page of the admin by its name and arguments.
+    """
     told = overview.history and overview.database_error is None
     outcome = outcome if outcome in JobRun.Outcome.values else ""
     return {
@@ -52,9 +55,9 @@ def context(view: JobView, overview: Overview, outcome: str) -> dict[str, Any]:
         "occurrences": list(_occurrences(view)),
         "zone": words.zone_name(),
         "day": _day(view) if told else None,
-        "runs": _runs(view.key, outcome) if told else [],
+        "runs": _runs(view.key, outcome, url) if told else [],
         "filters": _filters(outcome),
-        "all_runs": reverse("admin:django_cronductor_jobrun_changelist") + "?" + urlencode({"job": view.key}),
+        "all_runs": url("jobrun_changelist") + "?" + urlencode({"job": view.key}),
         "runs_shown": RUNS,
     }
 
@@ -136,12 +139,12 @@ def _first_seen(view: JobView, rows: Sequence[JobRun]) -> datetime | None:
     return None if pruned or view.row is None else from_stored(view.row.first_seen)
 
 
-def _runs(key: str, outcome: str) -> Sequence[dict[str, Any]]:
+def _runs(key: str, outcome: str, url: Callable[..., str]) -> Sequence[dict[str, Any]]:
     wanted = Q(job_key=key, outcome=outcome) if outcome else Q(job_key=key)
     rows = JobRun.objects.filter(wanted).defer("traceback").order_by("-id")[:RUNS]
     return [
         {
-            "url": reverse("admin:django_cronductor_jobrun_change", args=[row.pk]),
+            "url": url("jobrun_change", row.pk),
             "row": row,
             "at": words.moment(at) if (at := row.scheduled_at or row.started_at) else cells.NOTHING,
             "trigger": words.trigger(row.trigger),

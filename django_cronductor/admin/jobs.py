@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
@@ -17,7 +17,7 @@ from django.core.paginator import InvalidPage, Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -144,7 +144,7 @@ class JobList(ChangeList):
 
     def url_for_result(self, result: Model) -> str:
         """Return the address of a job's page, which is found by its key."""
-        return job_url("change", str(result))
+        return words.url(self.model_admin.admin_site.name, "declaredjob_change", str(result))
 
     def _page(self, found: list[JobView]) -> list[JobView]:
         if not self.multi_page or (self.show_all and self.can_show_all):
@@ -186,11 +186,6 @@ def _told_of(overview: Overview) -> dict[str, Any]:
         seen = sorted(overview.instances.items())
         replicas = [(name, words.ago(at, overview.now)) for name, at in seen]
     return {"overview": overview, "shown_now": words.moment(overview.now), "replicas": replicas}
-
-
-def job_url(name: str, key: str) -> str:
-    """Return the address of a job's page, or of what is done to it."""
-    return reverse(f"admin:django_cronductor_declaredjob_{name}", args=[quote(key)])
 
 
 class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own takes no argument when it runs.
@@ -296,7 +291,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
             return self._unknown(request, unquote(object_id))
         view, overview = found
         context = self._context(request, view, overview)
-        context |= job_page.context(view, overview, request.GET.get("outcome", ""))
+        context |= job_page.context(view, overview, request.GET.get("outcome", ""), self._url)
         return self._page(request, "change_form", context | (extra_context or {}))
 
     def history_view(
@@ -313,7 +308,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
     def _unknown(self, request: HttpRequest, key: str) -> HttpResponse:
         text = gettext("There is no job %s: it is neither declared in this code nor in the database.") % key
         self.message_user(request, text, messages.WARNING)
-        return HttpResponseRedirect(reverse("admin:django_cronductor_declaredjob_changelist"))
+        return HttpResponseRedirect(self._url("declaredjob_changelist"))
 
     def _context(self, request: HttpRequest, view: JobView, overview: Overview) -> dict[str, Any]:
         allowed = [action for action in ACTIONS if action.is_allowed(request) and action.is_offered(view)]
@@ -330,10 +325,17 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
             "view": view,
             "overview": overview,
             "actions": [
-                {"action": action, "url": job_url(action.name, view.key), "asks": is_dangerous(action, view)}
+                {
+                    "action": action,
+                    "url": self._url(f"declaredjob_{action.name}", view.key),
+                    "asks": is_dangerous(action, view),
+                }
                 for action in allowed
             ],
         }
+
+    def _url(self, name: str, *arguments: str | int) -> str:
+        return words.url(self.admin_site.name, name, *arguments)
 
     def _page(self, request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
         vars(request)["current_app"] = self.admin_site.name
@@ -360,12 +362,12 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         if request.method != "POST" or (is_dangerous(action, view) and not _is_confirmed(request, view)):
             return self._ask(request, action, view, overview)
         self._do(request, action, key)
-        return HttpResponseRedirect(job_url("change", key))
+        return HttpResponseRedirect(self._url("declaredjob_change", key))
 
     def _ask(self, request: HttpRequest, action: Action, view: JobView, overview: Overview) -> HttpResponse:
         context = self._context(request, view, overview) | {
             "action": action,
-            "action_url": job_url(action.name, view.key),
+            "action_url": self._url(f"declaredjob_{action.name}", view.key),
             "longest_note": LONGEST_NOTE,
             "note": request.POST.get("note", ""),
             "token": _token(view),

@@ -7,12 +7,10 @@ from datetime import datetime, time, timedelta
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils.dateparse import parse_date
 from django.utils.functional import cached_property
 from django.utils.html import format_html
@@ -200,7 +198,7 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
     @admin.display(description=_("job"))
     def shown_job(self, run: JobRun) -> SafeString:
         """Return the job, with the way to its page."""
-        url = reverse("admin:django_cronductor_declaredjob_change", args=[quote(run.job_key)])
+        url = words.url(self.admin_site.name, "declaredjob_change", run.job_key)
         return format_html('<a href="{}">{}</a>', url, run.job_key)
 
     @admin.display(description=_("occurrence, or start"))

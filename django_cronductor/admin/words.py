@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from django.contrib.admin.utils import quote
+from django.urls import reverse
 from django.utils import timezone as django_timezone
 from django.utils.formats import date_format, number_format
 from django.utils.html import format_html
@@ -131,6 +133,12 @@ def shortened(text: str, longest: int = LONGEST_NAME) -> str:
 def zone_name() -> str:
     """Return the name of the zone in which the admin shows instants."""
     return django_timezone.get_current_timezone_name()
+
+
+def url(site: str, name: str, *arguments: str | int) -> str:
+    """Return the address of a page of this app in the admin of that name."""
+    quoted = [quote(argument) for argument in arguments]
+    return reverse(f"admin:django_cronductor_{name}", args=quoted, current_app=site)
 
 
 def _joined(*parts: str) -> str:
