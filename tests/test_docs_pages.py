@@ -23,6 +23,7 @@ from docutils.utils import Reporter
 
 import django_cronductor
 from django_cronductor import conf
+from django_cronductor.models import JobRun
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.rst") if "_build" not in path.parts)
@@ -124,6 +125,15 @@ def test_whoever_stops_runcron_waits_longer_than_it_does() -> None:
     waits = re.findall(r"(?:terminationGracePeriodSeconds: |stop_grace_period: |TimeoutStopSec=)(\d+)", page)
     assert len(waits) == 3
     assert {float(wait) for wait in waits} == {conf.Config().shutdown_timeout + 10}
+
+
+# --- The page on words
+
+
+def test_every_outcome_is_explained() -> None:
+    words = {term.astext() for term in parse("words.rst").findall(nodes.term)}
+    explained = {word for term in words for word in term.split(", ")} | {"succeeded", "enqueued", "failed", "timed out"}
+    assert {str(outcome) for outcome in JobRun.Outcome} - explained == {"running"}
 
 
 # --- The page on the inside
