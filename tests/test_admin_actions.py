@@ -278,8 +278,10 @@ def test_says_that_the_database_could_not_note_it(browser: Client, cron: World) 
         ("resume", "An order to resume shop.sync was left for runcron, which looks for orders every second or two."),
         (
             "release",
-            "An order to release the lease of shop.sync was left for runcron, "
-            "which looks for orders every second or two.",
+            (
+                "An order to release the lease of shop.sync was left for runcron, "
+                "which looks for orders every second or two."
+            ),
         ),
     ],
 )
