@@ -156,20 +156,22 @@ class Sentinel(RedisServer):
         return b"Sentinel ID is" in (self.directory / "server.log").read_bytes()
 
 
-def by_sentinel(*sentinels: RedisServer) -> dict[str, Any]:
+def by_sentinel(*sentinels: RedisServer, cache: str = "django_redis.cache.RedisCache") -> dict[str, Any]:
     """Return the settings of a cache whose servers these know."""
+    package = cache.partition(".")[0]
     return {
-        "BACKEND": "django_redis.cache.RedisCache",
+        "BACKEND": cache,
         "OPTIONS": {
-            "CLIENT_CLASS": "django_redis.client.SentinelClient",
-            "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
+            "CLIENT_CLASS": f"{package}.client.SentinelClient",
+            "CONNECTION_FACTORY": f"{package}.pool.SentinelConnectionFactory",
             "SENTINELS": [(sentinel.host, sentinel.port) for sentinel in sentinels],
         },
     }
 
 
+@pytest.mark.parametrize("cache", ["django_redis.cache.RedisCache", "django_valkey.cache.ValkeyCache"])
 def test_a_failover_by_sentinel_doubles_nothing_and_work_resumes(
-    site: Site, service: str, store: RedisServer, other: RedisServer
+    site: Site, service: str, store: RedisServer, other: RedisServer, cache: str
 ) -> None:
     with contextlib.ExitStack() as stack:
         sentinel = stack.enter_context(Sentinel(store, service))
@@ -177,7 +179,7 @@ def test_a_failover_by_sentinel_doubles_nothing_and_work_resumes(
         promoted = stack.enter_context(redis.Redis.from_url(other.url, decode_responses=True))
         site.wait("the sentinel to know the replica", lambda: watcher.sentinel_slaves(service))
         site.job()
-        loops = [site.start(f"redis://{service}/0", cache=by_sentinel(sentinel)) for _ in range(2)]
+        loops = [site.start(f"redis://{service}/0", cache=by_sentinel(sentinel, cache=cache)) for _ in range(2)]
         site.wait_for_starts(1)
         # What is lost with a server before its replica has it is another matter.
         site.wait("the replica to know the last run", lambda: knows_all_runs(site, other))
