@@ -116,7 +116,7 @@ class TestScripts(ClockedRedisCase):
             lambda: self.backend.force_release(self.JOB),
         ]
         for question in questions:
-            with pytest.raises(BackendError, match="format 2, which a newer version of django-cronductor wrote$"):
+            with pytest.raises(BackendError, match=r"format 2, which a newer version of django-cronductor wrote$"):
                 question()
         assert self.stored() == before
         claims = [Claim(key, first, self.token(), self.TTL, self.grace) for key in (self.JOB, "other")]
