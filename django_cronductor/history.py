@@ -76,7 +76,10 @@ class _Batch:
     def clear(self) -> None:
         """Forget all of it; the runs may start."""
         self.let_start()
+        lookers = self.lookers
         self.__dict__.update(vars(_Batch()))
+        for tell in lookers:
+            tell([])
 
     def let_start(self) -> None:
         """Let nobody wait: runs start without their rows, which are written when the database takes them."""
@@ -215,7 +218,8 @@ class DatabaseHistory:
 
     def open_runs(self, answer: Callable[[list[OpenRun]], object]) -> None:
         """Answer which runs have no end yet, the oldest first and not all of many, when the database tells."""
-        self._add(lambda batch: batch.lookers.append(answer))
+        if not self._add(lambda batch: batch.lookers.append(answer)):
+            answer([])
 
     def give_up(self, run: OpenRun, answer: Callable[[], object]) -> None:
         """Note that a run was abandoned, and answer if this is the first that is known of its end."""

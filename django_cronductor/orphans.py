@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from django_cronductor.backends.base import LockBackend
+from django_cronductor.backends.base import JobState, LockBackend
 from django_cronductor.clock import Clock
 from django_cronductor.exceptions import BackendError
 from django_cronductor.records import History, OpenRun
@@ -67,10 +67,9 @@ class Orphans:
         missing = [run for run in runs if run.holder not in alive and not self._is_at_work(run.holder)]
         if not missing:
             return []
-        states = self._backend.states(sorted({run.key for run in missing})).answers
-        unknown = any(isinstance(state, BackendError) for state in states)
-        leased = {state.lease.token for state in states if not isinstance(state, BackendError) and state.lease}
-        return [] if unknown else [run for run in missing if run.id not in leased]
+        keys = sorted({run.key for run in missing})
+        states = dict(zip(keys, self._backend.states(keys).answers, strict=True))
+        return [run for run in missing if _is_without_lease(run, states[run.key])]
 
     def _is_at_work(self, holder: str) -> bool:
         """Tell whether it is another process of this machine, of which a store in this one's memory knows nothing."""
@@ -78,6 +77,13 @@ class Orphans:
 
     def _is_surely_gone(self, holder: str) -> bool:
         return not self._backend.shared and _process_lives(holder) is False
+
+
+def _is_without_lease(run: OpenRun, state: JobState | BackendError) -> bool:
+    """Tell whether the store has no lease of a run; where it fails on that job alone, it may have one."""
+    if isinstance(state, BackendError):
+        return False
+    return state.lease is None or state.lease.token != run.id
 
 
 def _process_lives(holder: str) -> bool | None:

@@ -374,8 +374,9 @@ class Scheduler:
             self._workers.wait_idle(LAST_WORDS)
         self._read_inbox(0.0)
         self._reporter.wait_idle(LAST_WORDS)
-        if self._history is not None and not self._history.flush(LAST_WORDS):
+        if self._history is not None and not self._flush(self._history):
             logger.error("The end has come before all of the history was written.", extra=self._mine)
+        self._reporter.wait_idle(LAST_WORDS)
         self._keeper.stop()  # First: a heartbeat after it would put the instance on the list again.
         if self._connected:
             with contextlib.suppress(BackendError):
@@ -383,6 +384,14 @@ class Scheduler:
         if self._stopping and not cut_off:
             logger.info("Stopped.", extra=self._mine)
         return 1 if cut_off else 0
+
+    def _flush(self, history: History) -> bool:
+        """Have all of the history written; tell whether it was. What it tells meanwhile of runs without end is told."""
+        end = self._clock.monotonic() + LAST_WORDS
+        for _ in range(2):  # Which runs those are, and then that they are given up.
+            flushed = history.flush(max(0.0, end - self._clock.monotonic()))
+            self._read_inbox(0.0)
+        return flushed
 
     def _tell_to_stop(self) -> None:
         for _, run in list(self._runs.values()):

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -175,8 +175,46 @@ def test_a_database_that_fails_is_asked_again_later(
     assert (outcome(row), len(world.abandoned())) == ("abandoned", 1)
 
 
-def fail() -> Any:
-    raise DatabaseError("gone away")
+def fail(error: Exception | None = None) -> Any:
+    raise error or DatabaseError("gone away")
+
+
+def test_a_key_that_is_spoilt_hides_the_run_of_its_own_job_alone(world: World, history: DatabaseHistory) -> None:
+    world.job("0 0 1 1 *")
+    row, spoilt = open_run(), open_run("spoilt")
+    replica = world.replica(history=history)
+    replica.link.spoiled.add("spoilt")
+    world.tick()
+    world.go(at(12, 5), step=5)
+    assert (outcome(row), outcome(spoilt)) == ("abandoned", "running")
+    assert [key for key, _, _ in world.abandoned()] == ["job"]
+
+
+def test_after_a_failure_of_another_kind_it_is_looked_again(
+    world: World, history: DatabaseHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after which what waits is left out, such as that of a router."""
+    world.job("0 0 1 1 *")
+    row = open_run()
+    world.replica(history=history)
+    with monkeypatch.context() as patch:
+        patch.setattr("django_cronductor.history._for_writing", lambda: fail(ValueError("no such database")))
+        world.tick()
+    world.go(at(12, 3), step=5)
+    assert (outcome(row), len(world.abandoned())) == ("abandoned", 1)
+
+
+def test_where_the_history_is_too_far_behind_to_be_asked_it_is_looked_again(
+    world: World, history: DatabaseHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.job("0 0 1 1 *")
+    row = open_run()
+    world.replica(history=history)
+    with monkeypatch.context() as patch:
+        patch.setattr("django_cronductor.history.MOST_WAITING", 0)
+        world.tick()
+    world.go(at(12, 3), step=5)
+    assert (outcome(row), len(world.abandoned())) == ("abandoned", 1)
 
 
 # A store in the memory of one process: with it, its leases and instances are gone.
@@ -217,6 +255,35 @@ def test_one_pass_and_no_more_sees_it_too(world: World, history: DatabaseHistory
     world.job("0 0 1 1 *")
     row = open_run(holder=f"{HERE}:{ended_process()}:abc")
     replica = alone(world.replica(history=history))
+    world.replicas.remove(replica)
+    assert replica.run_once() == 0
+    assert (outcome(row), len(world.abandoned())) == ("abandoned", 1)
+
+
+class LateHistory(DatabaseHistory):
+    """A history that is asked, and answers, only when it is waited for: as one with a thread of its own may be."""
+
+    def __init__(self) -> None:
+        super().__init__(keep=50, inline=True)
+        self._waiting: list[Callable[[], object]] = []
+
+    def open_runs(self, answer: Callable[[list[OpenRun]], object]) -> None:
+        self._waiting.append(lambda: super(LateHistory, self).open_runs(answer))
+
+    def give_up(self, run: OpenRun, answer: Callable[[], object]) -> None:
+        self._waiting.append(lambda: super(LateHistory, self).give_up(run, answer))
+
+    def flush(self, timeout: float) -> bool:
+        waiting, self._waiting = self._waiting, []
+        for work in waiting:
+            work()
+        return super().flush(timeout)
+
+
+def test_what_the_history_tells_only_at_the_end_is_acted_upon(world: World) -> None:
+    world.job("0 0 1 1 *")
+    row = open_run(holder=f"{HERE}:{ended_process()}:abc")
+    replica = alone(world.replica(history=LateHistory()))
     world.replicas.remove(replica)
     assert replica.run_once() == 0
     assert (outcome(row), len(world.abandoned())) == ("abandoned", 1)
