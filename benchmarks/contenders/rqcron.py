@@ -13,6 +13,7 @@ from benchmarks.contenders.work import nothing, read_work
 def main() -> None:
     """Do the work that the command line names."""
     work = read_work(whole_minutes=True)
+    work.by_interval = True
     enqueue = CronJob.enqueue
 
     def enqueue_and_tell(job: CronJob, connection: Redis) -> object:

@@ -16,6 +16,7 @@ import resource
 import threading
 import time
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 SLOW = 0.2
@@ -37,6 +38,8 @@ class Work:
         self.due = datetime.fromtimestamp(due, timezone.utc) if due else self._choose_instant(whole_minutes)
         self.starts: list[float] = []
         self.ready_after = 0.0
+        self.by_interval = False
+        """Whether its job of every second is due a second after it ran, at no instant that is known."""
         self.longest_pass = 0.0
         """Seconds: what a contender notes of its loop, if anything."""
         self._ready_cpu = 0.0
@@ -96,7 +99,10 @@ class Work:
                 "last": (starts[-1] - due) if starts else None,
             }
         if self.task == "lateness":
-            return {"lateness": [start % 1.0 for start in self.starts[2:]]}
+            starts = self.starts[2:]  # The first ones may come while others are still being declared.
+            if self.by_interval:
+                return {"lateness": [max(0.0, after - before - 1.0) for before, after in pairwise(starts)]}
+            return {"lateness": [start % 1.0 for start in starts]}
         return {
             "cpu": (time.process_time() - self._ready_cpu) / self.seconds,
             "memory": resident(),
