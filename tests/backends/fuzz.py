@@ -67,7 +67,7 @@ class Shape:
     crash: float = 0.004
     nap: float = 0.004
     control: float = 0.01
-    """How often somebody pauses or resumes a job, asks for a run, or forces a lease off."""
+    """How often somebody pauses or resumes a job, asks for a run or begins one, or forces a lease off."""
     flush: float = 0.0
 
 
@@ -344,6 +344,8 @@ class Tracked:
     due_again: int = 0
     question: Claim | None = None
     request: str | None = None
+    unasked: bool = False
+    """Whether the run is a person's at this replica, whom nobody has asked for it."""
 
 
 class Replica:
@@ -545,16 +547,18 @@ class Replica:
     def take(self) -> None:
         """Take a request for a run, or ask again whether we have."""
         for key, job in self.jobs.items():
+            if job.request is None and self.world.lost and self.random.random() < self.world.shape.control:
+                job.request, job.unasked = self.token(), True
             if job.request is None:
                 continue
             token, sent = job.request, self.world.monotonic()
             answer = self.call(
-                lambda key=key, token=token: self.world.backend.take_request(  # type: ignore[misc]
-                    key, token, self.world.shape.ttl, self.name
+                lambda key=key, token=token, unasked=job.unasked: self.world.backend.take_request(  # type: ignore[misc]
+                    key, token, self.world.shape.ttl, self.name, unasked=unasked
                 ),
                 lambda answer, key=key, token=token: self.world.ledger.answered(key, token, None, answer),  # type: ignore[misc]
             )
-            job.request = None
+            job.request, job.unasked = None, False
             self.world.ledger.told(key, token, None, answer)
             if answer.runs:
                 self.start(Lease(key, token, answer.fence, self.world.shape.ttl, self.name, "manual"), sent)
