@@ -92,6 +92,7 @@ def test_release_takes_the_lease_away_and_its_run_counts_as_abandoned(browser: C
     assert cron.state().lease is None
     assert cron.state().fence > fence
     assert JobRun.objects.get().outcome == "abandoned"
+    assert "released by force" in opened(browser, job_url())
 
 
 def test_a_release_of_nothing_says_so(browser: Client, cron: World) -> None:

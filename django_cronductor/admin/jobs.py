@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
+import django
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -321,6 +322,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
             "has_view_permission": True,
             "change": True,
             "is_popup": False,
+            "tools_in_content": django.VERSION < (6, 1),
             "media": self.media,
             "view": view,
             "overview": overview,

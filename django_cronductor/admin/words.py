@@ -26,6 +26,8 @@ NOT_RUN = (
     str(JobRun.Outcome.PAUSED),
     str(JobRun.Outcome.CONDITION),
 )
+BY_FORCE = "released by force"
+"""What the lock store has of a lease that was taken away."""
 LONGEST_NAME = 60
 
 
@@ -41,7 +43,7 @@ def outcome_label(outcome: str) -> str:
     try:
         return str(JobRun.Outcome(outcome).label)
     except ValueError:  # Of a newer version of this package, say.
-        return outcome
+        return gettext("released by force") if outcome == BY_FORCE else outcome
 
 
 def length(seconds: float) -> str:
