@@ -121,7 +121,7 @@ def take_lease_away(
     if dead is None:
         return None
     at = None if dead.run == MANUAL else to_datetime(int(dead.run))
-    fields = {"scheduled_at": at, "outcome": "abandoned", "instance": dead.holder, "fencing_token": dead.fence}
+    fields = {"scheduled_at": at, "outcome": "abandoned", "holder": dead.holder, "fencing_token": dead.fence}
     _note("%s: its lease, held by %s, was released by %s.", key, dead.holder, by, **fields)
     keep = get_config().history
     if history is None and keep:

@@ -272,6 +272,7 @@ class TestRelease:
         [record] = [record for record in caplog.records if record.name == "django_cronductor.operations"]
         assert record.getMessage() == "shop.sync: its lease, held by host:1:a, was released by anna."
         assert (vars(record)["outcome"], vars(record)["fencing_token"]) == ("abandoned", lease.fence)
+        assert vars(record)["holder"] == "host:1:a"
 
     def test_its_row_in_the_history_becomes_abandoned(self, registry: JobRegistry, shared: LockBackend) -> None:
         since = declare(shared)
