@@ -15,7 +15,7 @@ from django_cronductor.schedules import Schedule
 from django_cronductor.store import StoreClock
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Entry:
     """One job in the loop. Instants are milliseconds on the store's clock, moments seconds on the monotonic clock."""
 

@@ -97,7 +97,7 @@ class Job(Declaration):
         self._registry = registry
         self._stopped = False
         self._destroyed = False
-        self._schedules: dict[str, Schedule] = {}
+        self._schedule: Schedule | None = None
 
     def __repr__(self) -> str:
         return f"<Job {self.key} {self.expression!r} declared at {self.declared_at}>"
@@ -110,9 +110,9 @@ class Job(Declaration):
     def schedule(self, default_timezone: str) -> Schedule:
         """Return when the job is due, in its own zone, or else in the given one."""
         timezone = self.timezone or default_timezone
-        if timezone not in self._schedules:
-            self._schedules[timezone] = Schedule(self.expression, timezone, self.key)
-        return self._schedules[timezone]
+        if self._schedule is None or self._schedule.timezone != timezone:
+            self._schedule = Schedule(self.expression, timezone, self.key)
+        return self._schedule
 
     def stop(self) -> None:
         """Run the job no more in this process until `start`. Its key stays taken; a run in progress goes on."""

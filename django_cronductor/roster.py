@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from django_cronductor.agenda import Agenda, Entry
 from django_cronductor.backends.base import Declaration, LockBackend, Seeds
@@ -17,6 +17,8 @@ logger = get_logger(__name__)
 
 ROW_WAIT = 1.0
 """Seconds that the loop waits for what the history knows of jobs that are declared while it runs."""
+DECLARED_AT_ONCE = 250
+"""Jobs declared in one call: what a call needs for many thousands is memory that the process never gives back."""
 RETRY = 1.0
 """Seconds before a job is tried again on which alone the store failed."""
 
@@ -82,16 +84,22 @@ class Roster:
             return False
         return True
 
-    def declare(self, entries: Collection[Entry], seeds_wait: float) -> None:
+    def declare(self, entries: Sequence[Entry], seeds_wait: float) -> None:
         """Make jobs known to the store, waiting so many seconds for what the history knows. Raises BackendError."""
-        seeds = zip(entries, self._seeds(entries, seeds_wait), strict=True)
-        reply = self._backend.declare(
-            [Declaration(entry.job.key, entry.fingerprint, entry.ttl, known) for entry, known in seeds]
-        )
-        refused = [answer for answer in reply.answers if isinstance(answer, BackendRefused)]
+        known = self._seeds(entries, seeds_wait)
+        answers: list[int | BackendError] = []
+        for start in range(0, len(entries), DECLARED_AT_ONCE):
+            part = slice(start, start + DECLARED_AT_ONCE)
+            answers += self._backend.declare(
+                [
+                    Declaration(entry.job.key, entry.fingerprint, entry.ttl, seeds)
+                    for entry, seeds in zip(entries[part], known[part], strict=True)
+                ]
+            ).answers
+        refused = [answer for answer in answers if isinstance(answer, BackendRefused)]
         if refused and len(refused) == len(entries):
             raise refused[0]
-        for entry, since in zip(entries, reply.answers, strict=True):
+        for entry, since in zip(entries, answers, strict=True):
             if isinstance(since, BackendError):
                 self.failed(since, entry)
                 continue
@@ -122,7 +130,7 @@ class Roster:
             return False
         return True
 
-    def _seeds(self, entries: Collection[Entry], wait: float) -> list[Seeds]:
+    def _seeds(self, entries: Sequence[Entry], wait: float) -> list[Seeds]:
         """Return what the history and this replica know of the jobs, for a store that has lost its data."""
         own = [entry.seeds for entry in entries]
         if self._history is None or not entries:

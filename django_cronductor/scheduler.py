@@ -342,7 +342,7 @@ class Scheduler:
         sent = self._clock.monotonic()
         heartbeat = self.backend.heartbeat(self.instance)
         self._heard(heartbeat, sent, self._clock.monotonic())
-        self._roster.declare(self._agenda.entries.values(), SEEDS_WAIT)
+        self._roster.declare(list(self._agenda.entries.values()), SEEDS_WAIT)
         self._roster.undeclared = []
         self._connected = True
         self._up_since = self._store.now()

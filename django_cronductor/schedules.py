@@ -284,6 +284,9 @@ def _seconds_of_hour(minutes: tuple[int, ...], seconds: tuple[int, ...]) -> tupl
     return tuple(minute * 60 + second for minute in minutes for second in seconds)
 
 
+_read_days = lru_cache(maxsize=1024)(_Days)
+
+
 class _Pattern:
     """A whole expression: which wall seconds match."""
 
@@ -297,7 +300,7 @@ class _Pattern:
         self._in_hour = _seconds_of_hour(minute.values, second.values)
         self._first = self._hours[0] * 3600 + self._in_hour[0]
         self._last = self._hours[-1] * 3600 + self._in_hour[-1]
-        self._days = _Days(*days)
+        self._days = _read_days(*days)
         if self._days.never():
             raise _Unreadable("it never runs, because no month has such a day; mend the day or the month")
 
