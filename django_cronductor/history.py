@@ -11,14 +11,13 @@ from datetime import datetime, timedelta, timezone
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DataError, Error, IntegrityError, connections, reset_queries, router, transaction
 from django.db.models import F, Max, Model, Q, QuerySet
-from django.utils import timezone as django_timezone
 
 from django_cronductor.backends.base import Seeds
 from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.instants import as_stored
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import describe, mask, storable
 from django_cronductor.models import DeclaredJob, JobRun
@@ -382,7 +381,7 @@ class DatabaseHistory:
                 answer(run.id in ours | refused)
 
     def _write_jobs(self, batch: _Batch) -> None:
-        now = _stored(datetime.now(timezone.utc))
+        now = as_stored(datetime.now(timezone.utc))
         for part in _parts([batch.jobs[key] for key in sorted(batch.jobs)]):
             _store(part, lambda some, plain: _upsert([_job_row(job, now) for job in some]), DeclaredJob)
         batch.jobs.clear()
@@ -414,7 +413,7 @@ class DatabaseHistory:
             batch.lookers.pop()(found)
 
     def _write_given_up(self, batch: _Batch) -> None:
-        now = _stored(datetime.now(timezone.utc))
+        now = as_stored(datetime.now(timezone.utc))
         while batch.given_up:
             run, answer = batch.given_up[0]
             row = _for_writing().filter(run_id=run.id, outcome=JobRun.Outcome.RUNNING)
@@ -541,14 +540,14 @@ def _give_up(dead: DeadRecord) -> None:
     rows = _for_writing().filter(job_key=dead.key, slot=dead.slot, attempt=dead.attempt)
     if dead.slot is None:
         rows = _for_writing().filter(job_key=dead.key, slot=None, fencing_token=dead.fencing_token)
-    now = _stored(datetime.now(timezone.utc))
+    now = as_stored(datetime.now(timezone.utc))
     unfinished = rows.filter(outcome=JobRun.Outcome.RUNNING)
     if not unfinished.update(outcome=JobRun.Outcome.ABANDONED, finished_at=now) and not rows.exists():
         _insert([_dead_row(dead, now)])
 
 
 def _note_skipped(skip: SkipRecord) -> None:
-    at = _stored(_instant(skip.slot))
+    at = as_stored(_instant(skip.slot))
     newest = _for_writing().filter(job_key=skip.key).order_by("-id").first()
     if newest is None or newest.attempt != SKIPPED or newest.outcome != skip.reason:
         _insert([_skip_row(skip, at)])
@@ -610,8 +609,8 @@ def _run_row(run: RunRecord, **changes: Any) -> JobRun:
         "slot": run.slot,
         "attempt": run.attempt,
         "trigger": run.trigger,
-        "scheduled_at": None if run.slot is None else _stored(_instant(run.slot)),
-        "started_at": _stored(run.started_at),
+        "scheduled_at": None if run.slot is None else as_stored(_instant(run.slot)),
+        "started_at": as_stored(run.started_at),
         "lateness": run.lateness,
         "holder": storable(run.holder, 300),
         "fencing_token": run.fencing_token,
@@ -624,9 +623,9 @@ def _end_of(run: RunRecord, texts: Texts, plain: bool) -> dict[str, Any]:
         texts = {name: text.encode("ascii", "backslashreplace").decode() for name, text in texts.items()}
     return {
         "outcome": run.outcome,
-        "started_at": _stored(run.started_at),
+        "started_at": as_stored(run.started_at),
         "lateness": run.lateness,
-        "finished_at": _stored(run.started_at + timedelta(seconds=run.duration)),
+        "finished_at": as_stored(run.started_at + timedelta(seconds=run.duration)),
         "duration": run.duration,
         "task_result_id": storable(run.task_result_id, 500),
         **texts,
@@ -640,7 +639,7 @@ def _dead_row(dead: DeadRecord, now: datetime) -> JobRun:
         slot=dead.slot,
         attempt=dead.attempt,
         outcome=str(JobRun.Outcome.ABANDONED),
-        scheduled_at=None if dead.slot is None else _stored(_instant(dead.slot)),
+        scheduled_at=None if dead.slot is None else as_stored(_instant(dead.slot)),
         finished_at=now,
         holder=storable(dead.holder, 300),
         fencing_token=dead.fencing_token,
@@ -680,8 +679,3 @@ def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def _instant(epoch_ms: int) -> datetime:
     return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc)
-
-
-def _stored(instant: datetime) -> datetime:
-    """Return an aware instant as the database has it: naive, in the default zone, where USE_TZ is off."""
-    return instant if settings.USE_TZ else django_timezone.make_naive(instant, django_timezone.get_default_timezone())
