@@ -2,8 +2,8 @@
 The single-instance backend: the contract of `base`, kept in the memory of one process.
 
 The rules are those of the Redis scripts, under the same names. There is no rest after a loss: when the memory of the
-process is gone, so is everybody who held a lease in it. In a subclass that is `shared` there is: it has the same rules for
-another store, which it reads into its `Store` when `store.lock` is taken, and writes back when that is given up.
+process is gone, so is everybody who held a lease in it. In a subclass that is `shared` there is: it has the same rules
+for another store, which it reads into its `Store` when `store.lock` is taken, and writes back when that is given up.
 """
 
 from __future__ import annotations
