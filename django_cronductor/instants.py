@@ -14,7 +14,13 @@ def as_stored(instant: datetime) -> datetime:
 
 
 def from_stored(stored: datetime) -> datetime:
-    """Return what the database has as an aware datetime in UTC; the first one, where a naive time came twice."""
-    if stored.tzinfo is None:
-        stored = stored.replace(tzinfo=django_timezone.get_default_timezone())
-    return stored.astimezone(timezone.utc)
+    """
+    Return what the database has as an aware datetime in UTC.
+
+    Of a naive time that comes twice, the second if it has passed: what has just been written is not an hour old then.
+    """
+    if stored.tzinfo is not None:
+        return stored.astimezone(timezone.utc)
+    zone = django_timezone.get_default_timezone()
+    first, second = (stored.replace(tzinfo=zone, fold=fold).astimezone(timezone.utc) for fold in (0, 1))
+    return second if second <= datetime.now(timezone.utc) else first

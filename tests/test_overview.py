@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from django_cronductor.backends.base import Claim, Declaration, Lease, LockBacke
 from django_cronductor.backends.local import LocalBackend
 from django_cronductor.exceptions import BackendError, ConfigurationError
 from django_cronductor.history import DatabaseHistory
-from django_cronductor.instants import as_stored, from_stored
+from django_cronductor.instants import as_stored
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.overview import JobView, Overview, get_overview
@@ -441,15 +441,6 @@ def test_naive_times_of_the_database_are_shown_as_the_instants_they_are(prefix: 
     assert view.holder is not None
     assert view.holder.ended == NOON + timedelta(seconds=1.503)
     assert view.requested_at == NOON
-
-
-def test_instants_survive_the_way_to_the_database_and_back() -> None:
-    instant = datetime(2026, 10, 25, 0, 30, tzinfo=timezone.utc)
-    assert as_stored(instant) is instant
-    assert from_stored(instant) == instant
-    with override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin"):
-        assert as_stored(instant) == datetime(2026, 10, 25, 2, 30)
-        assert from_stored(as_stored(instant)) == instant
 
 
 class TestManyJobs:
