@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from django.utils.html import format_html, format_html_join
@@ -15,6 +16,7 @@ from django_cronductor.admin import words
 from django_cronductor.instants import from_stored
 from django_cronductor.models import JobRun
 from django_cronductor.overview import Holder, JobView
+from django_cronductor.schedules import Schedule
 
 STATUS = {
     "running": _("running"),
@@ -49,9 +51,15 @@ def schedule(view: JobView) -> SafeString:
         if view.row is None:
             return lines(NOTHING)
         return lines(format_html("<code>{}</code>", view.row.expression), quiet(view.row.timezone))
-    told = view.schedule.describe()
+    told = _described(view.schedule, view.schedule.expression)
     declared = format_html("<code>{}</code> {}", view.schedule.expression, zone_of(view))
     return lines(told if told != view.schedule.expression else "", quiet(declared))
+
+
+@lru_cache(maxsize=4096)
+def _described(schedule: Schedule, expression: str) -> str:
+    """Return a schedule in words, which takes a while to find: schedules are equal if they mean the same."""
+    return schedule.describe()
 
 
 def zone_of(view: JobView) -> str:
