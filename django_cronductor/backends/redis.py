@@ -110,7 +110,7 @@ class RedisBackend(LockBackend):
 
     @classmethod
     def check(cls, *, cache: str, prefix: str, deploy: bool) -> list[CheckMessage]:
-        """Report, for deployment alone, a store that cannot be used (E101) or that may evict the locks (W101)."""
+        """Report, for deployment alone, a store that cannot be used (E101), or that may lose the locks (W101, W102)."""
         return _deployment_messages(cls(cache=cache, prefix=prefix)) if deploy else []
 
     def describe(self) -> str:
@@ -263,21 +263,31 @@ class RedisBackend(LockBackend):
         return Acquired(int(fence), owner, int(left))
 
     def warnings(self) -> list[CheckMessage]:
-        """Warn of a server that may drop the locks (W101)."""
-        policy = self.eviction_policy()
-        if not policy.startswith("allkeys"):
-            return []
-        text = f"{self.describe()} evicts keys when its memory is full (maxmemory-policy {policy}): locks can vanish."
-        hint = "Set maxmemory-policy to noeviction. One of volatile-* keeps the jobs, but may evict a lock()'s key."
-        return [Warning(text, hint=hint, id="cronductor.W101")]
+        """Warn of a server that may drop the locks (W101), or that may lose them to another node (W102)."""
+        found: list[CheckMessage] = []
+        policy, place = self.eviction_policy(), self.describe()
+        if policy.startswith("allkeys"):
+            text = f"{place} evicts keys when its memory is full (maxmemory-policy {policy}): locks can vanish."
+            hint = "Set maxmemory-policy to noeviction. One of volatile-* keeps the jobs, but may evict a lock()'s key."
+            found.append(Warning(text, hint=hint, id="cronductor.W101"))
+        if self._info("cluster").get("cluster_enabled"):
+            text = f"{place} is a node of a cluster: when another node has the locks' slot, no job starts any more."
+            hint = "Clusters are not supported: name a server that is not part of one."
+            found.append(Warning(text, hint=hint, id="cronductor.W102"))
+        return found
 
     def eviction_policy(self) -> str:
         """Return which keys the server drops when its memory is full, or "" if it has no limit or does not tell."""
-        try:
-            memory = self._call(lambda: self._claims.info("memory"))
-        except BackendRefused:
-            return ""
+        memory = self._info("memory")
         return str(memory.get("maxmemory_policy", "")) if memory.get("maxmemory") else ""
+
+    def _info(self, section: str) -> dict[str, Any]:
+        """Return what the server tells of itself; nothing, where we may not ask."""
+        try:
+            told: dict[str, Any] = self._call(lambda: self._claims.info(section))
+        except BackendRefused:
+            return {}
+        return told
 
     def close(self) -> None:
         """Close both pools."""

@@ -30,7 +30,15 @@ from django_cronductor.testing.conformance import (
     RequestConformance,
 )
 from tests.backends.conftest import ClockedRedisCase
-from tests.backends.test_redis import ODD_PASSWORD, admin, cluster_node, everything_about, run_once, use_every_key
+from tests.backends.test_redis import (
+    ODD_PASSWORD,
+    admin,
+    cluster_node,
+    everything_about,
+    run_once,
+    use_every_key,
+    wait_until,
+)
 from tests.faults.test_store_failover import Sentinel
 from tests.redis_server import RedisServer, ServerUnavailable, free_port
 
@@ -274,6 +282,15 @@ class TestCluster:
     def test_a_node_without_our_keys_is_an_error_with_the_reason(self, backend_on: Make, cache: str) -> None:
         with cluster_node() as server, pytest.raises(BackendError, match="node of a cluster: clusters are not sup"):
             run_once(backend_on(server.url, BACKEND=cache))
+
+    def test_w102_a_node_that_has_our_keys_may_have_to_give_them_away(self, backend_on: Make) -> None:
+        with cluster_node() as server, admin(server) as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+            wait_until(lambda: "cluster_state:ok" in str(client.execute_command("CLUSTER", "INFO")))
+            run_once(backend_on(server.url))
+            (message,) = RedisBackend.check(cache="locks", prefix="p", deploy=True)
+        assert message.id == "cronductor.W102"
+        assert "is a node of a cluster" in message.msg
 
     def test_a_client_of_a_cluster_is_refused_before_it_connects(self) -> None:
         cache = {
