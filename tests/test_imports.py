@@ -38,7 +38,7 @@ LAYERS = [
     {"admin.words", "admin.actions"},
     {"admin.cells", "admin.recent"},
     {"admin.day", "admin.runs"},
-    {"admin.job_page"},
+    {"admin.job_page", "admin.job_list"},
     {"admin.jobs"},
     # The public names, and what is told of all this to people.
     {"", "checks", "admin"},
