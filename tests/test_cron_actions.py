@@ -220,6 +220,14 @@ class TestList:
         backend.release([Release(take(backend), "failed")])
         assert "failed 0." in Called("list").lines[1]
 
+    def test_of_a_job_that_runs_the_run_before_is_shown(self, backend: LockBackend, history: DatabaseHistory) -> None:
+        backend.release([Release(take(backend), "failed")])
+        backend.take_request(KEY, "another", TTL, "host:1:a", unasked=True)
+        history.begun(run(), lambda ours: None)
+        line = Called("list").lines[1]
+        assert "running since 20" in line
+        assert "failed 0." in line
+
     def test_json_has_it_all(self, backend: LockBackend, history: DatabaseHistory) -> None:
         lease = take(backend)
         succeeded(history, 60)
@@ -262,9 +270,15 @@ class TestList:
     def test_without_store_and_database_the_code_is_shown_and_what_is_missing_said(self) -> None:
         called = Called("list")
         assert called.lines[1].startswith("shop.sync")
-        assert "The lock store cannot be asked, and who runs what is shown as the history has it:" in called.err
+        assert "The lock store cannot be asked, and who runs what cannot be shown: " in called.err
         assert "Runs and notes cannot be shown. The database cannot be read: it is down" in called.err
         assert "sesame" not in called.err + called.out
+
+    @pytest.mark.usefixtures("without_store")
+    def test_without_the_store_it_is_said_that_the_history_tells(self) -> None:
+        assert (
+            "The lock store cannot be asked, and who runs what is shown as the history has it: " in Called("list").err
+        )
 
     @pytest.mark.usefixtures("without_history")
     def test_without_a_history_that_is_said(self) -> None:

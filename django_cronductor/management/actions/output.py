@@ -15,8 +15,7 @@ from django.core.management.base import BaseCommand
 from django_cronductor.instants import from_stored
 from django_cronductor.models import JobRun
 from django_cronductor.overview import Holder, JobView, Overview
-
-FROM_HISTORY = "who runs what is shown as the history has it"
+from django_cronductor.reports import to_datetime
 
 
 def plain(text: str) -> str:
@@ -59,10 +58,12 @@ def write_notes(command: BaseCommand, overview: Overview) -> None:
 def notes(overview: Overview) -> list[str]:
     """Return in sentences what could not be asked."""
     found = []
+    told = overview.history and overview.database_error is None
+    holders = "who runs what is shown as the history has it" if told else "who runs what cannot be shown"
     if overview.store_error is not None:
-        found.append(f"The lock store cannot be asked, and {FROM_HISTORY}: {plain(overview.store_error)}")
+        found.append(f"The lock store cannot be asked, and {holders}: {plain(overview.store_error)}")
     elif not overview.shared:
-        found.append(f"The locks are in the memory of the process that runs the jobs, so {FROM_HISTORY}.")
+        found.append(f"The locks are in the memory of the process that runs the jobs, so {holders}.")
     if overview.database_error is not None:
         found.append(f"Runs and notes cannot be shown. {plain(overview.database_error)}")
     elif not overview.history:
@@ -132,12 +133,11 @@ def paused(view: JobView) -> str:
 
 
 def last_of(view: JobView) -> str:
-    """Return how the last run ended, and when: as the store has it, if that is newer than what the history has."""
-    run, last = view.last_run, view.state.last if view.state is not None else None
+    """Return how the last run ended, and when: as the store has it, if the history has nothing newer that has ended."""
+    run, last = view.last_run, None if view.state is None else view.state.last
     ended = None if run is None or run.finished_at is None else from_stored(run.finished_at)
-    holder = view.holder
-    if last is not None and holder is not None and holder.ended is not None and (ended is None or holder.ended > ended):
-        return f"{plain(last.outcome)} {ago(holder.ended, view.now)}"
+    if last is not None and (ended is None or to_datetime(last.ended) > ended):
+        return f"{plain(last.outcome)} {ago(to_datetime(last.ended), view.now)}"
     if run is None:
         return "-"
     return plain(run.outcome) if ended is None else f"{plain(run.outcome)} {ago(ended, view.now)}"
