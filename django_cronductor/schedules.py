@@ -596,10 +596,14 @@ class Schedule:
         return None if found is None else found * 1000
 
     def describe(self) -> str:
-        """Return the schedule in words if the library cron-descriptor is installed, else the expression."""
+        """Return the schedule in words if the library cron-descriptor is installed and reads it alike, else as it is."""
+        fields = self._pattern.fields
+        texts = [field.text for field in fields]
+        dates, weekdays = fields[3], fields[5]
+        if "*" not in (dates.text, weekdays.text) and (dates.starred or weekdays.starred):
+            return self._expression  # A day must match both: the library says "or".
         try:
             library = importlib.import_module("cron_descriptor")
-            texts = [field.text for field in self._pattern.fields]
             return str(library.get_description(" ".join(texts[1:] if texts[0] == "0" else texts)))
         except Exception:  # noqa: BLE001 - words are a courtesy: where the library has none, the expression says it
             return self._expression

@@ -501,6 +501,17 @@ def test_words_come_from_the_library_if_it_is_there(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "cron_descriptor", library)
     assert Schedule("@daily").describe() == "<0 0 * * *>"
     assert Schedule("*/10 H * * * ?", key="shop.sync").describe() == "<*/10 42 * * * *>"
+    assert Schedule("0 0 13 * 5").describe() == "<0 0 13 * 5>"
+
+
+def test_no_words_are_said_where_the_library_would_say_or_of_days_that_must_match_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = types.ModuleType("cron_descriptor")
+    library.get_description = lambda text: f"<{text}>"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cron_descriptor", library)
+    for expression in ("0 0 */2 * 1", "0 0 1-7 * */2"):
+        assert Schedule(expression).describe() == expression
 
 
 def test_without_the_library_the_expression_is_the_description(monkeypatch: pytest.MonkeyPatch) -> None:
