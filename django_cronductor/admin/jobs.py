@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import django
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
@@ -171,7 +170,6 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
             "has_view_permission": True,
             "change": True,
             "is_popup": False,
-            "tools_in_content": django.VERSION < (6, 1),
             "media": self.media,
             "view": view,
             "overview": overview,
