@@ -213,7 +213,7 @@ class Scheduler:
         Run a job here and now, under its lease, and return the outcome; with `inline=True` alone.
 
         The instance is not listed among those that are alive. Raises JobNotFound, NotAcquired if another has the lease,
-        BackendError if the store cannot be asked, and Stopping if `stop` came before the job began.
+        BackendError if the store cannot be asked, and Stopping if `stop` came before it had the lease.
         """
         self._keeper.stay_unlisted()
         entry, outcomes = self._agenda.entries[self.registry.get(key).key], list[str]()
@@ -318,8 +318,9 @@ class Scheduler:
     def _take_lease(self, entry: Entry) -> tuple[str, ClaimResult, float]:
         """Take the lease of a job, waiting out its rest after a loss of the store's data."""
         key = entry.job.key
-        for _ in range(MOST_RESTS):
-            self._roster.declare([entry], SEEDS_WAIT)
+        for _ in range(2 * MOST_RESTS):
+            if self._stopping:
+                raise Stopping(f"{key} was not started: the process is shutting down.")
             token, sent = new_token(), self._clock.monotonic()
             try:
                 answer = self.backend.take_request(key, token, entry.ttl, self.instance, unasked=True)
@@ -329,12 +330,13 @@ class Scheduler:
                 answer = self.backend.take_request(key, token, entry.ttl, self.instance, unasked=True)
             if answer.verdict == "won":
                 return token, answer, sent
+            if answer.verdict == "undeclared":  # Only then: the replicas may have another schedule, and are to keep it.
+                self._roster.declare([entry], SEEDS_WAIT)
+                continue
             if answer.holder is not None:
                 left = f"its lease has {answer.left / 1000:.1f} s left"
                 raise NotAcquired(f"{key} is running: {answer.holder} holds it, and {left} unless it is renewed.")
             self._read_inbox(answer.left / 1000)
-            if self._stopping:
-                raise Stopping(f"{key} was not started: the process is shutting down.")
         raise BackendError(f"The lock store keeps losing its data: {key} was not started.")
 
     def _connect(self) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from django_cronductor.backends.base import Seeds
+from django_cronductor.backends.base import Declaration, Seeds
 from django_cronductor.exceptions import BackendError, JobNotFound, NotAcquired, Stopping
+from django_cronductor.jobs import JobRegistry
 from django_cronductor.runner import RunContext
-from tests.scheduler_world import DEADLINE, LocalStore, RedisStore, World, at
+from tests.scheduler_world import DEADLINE, LocalStore, RedisStore, Replica, World, at
 
 # Runs close old connections around them, which counts as access to the database.
 pytestmark = pytest.mark.django_db
@@ -70,6 +71,36 @@ def test_no_other_job_is_declared_and_nothing_that_is_due_runs(world: World) -> 
     world.replica().run_now("job")
     assert [context.trigger for context in world.runs] == ["manual", "manual"]
     assert world.state("other").since is None
+
+
+def test_a_schedule_that_the_replicas_have_declared_stays(world: World) -> None:
+    """By hand another version of the code may be run: what it says of the schedule is not theirs."""
+    world.job("* * * * *", ttl=30, grace=30)
+    replica = world.replica()
+    world.tick()
+    world.go(at(12, 1))
+    since = world.state().since
+    others = JobRegistry()
+    world.job("*/2 * * * *", registry=others)
+    world.until(at(12, 3, 40))
+    assert world.replica(registry=others).run_now("job") == "succeeded"
+    assert world.state().since == since
+    world.tick(replica)
+    assert world.missed() == [("job", at(12, 3), 2)]
+
+
+@pytest.mark.parametrize("moment", ["before", "declare"])
+def test_what_is_stopped_before_it_has_the_lease_does_not_begin(world: World, moment: str) -> None:
+    world.job("0 15 * * *")
+    replica = world.replica()
+    if moment == "before":
+        replica.stop()
+    else:
+        replica.link.meanwhile[moment] = replica.stop
+    with pytest.raises(Stopping, match="job was not started: the process is shutting down"):
+        replica.run_now("job")
+    assert world.runs == []
+    assert world.state().lease is None
 
 
 def test_a_paused_or_disabled_job_runs(world: World) -> None:
@@ -144,14 +175,20 @@ def test_to_stop_tells_the_run(world: World) -> None:
     assert replica.run_now("job") == "interrupted"
 
 
+def while_it_rests(replica: Replica, call: Callable[[], object]) -> None:
+    """Do something when a job that was declared anew is found to rest."""
+    meanwhile = replica.link.meanwhile
+    meanwhile["declare"] = lambda: meanwhile.update(take_request=call)
+
+
 def test_a_store_that_lost_its_data_is_waited_for() -> None:
     world = World(RedisStore())
     world.job("0 15 * * *", ttl=1)
     replica = world.replica()
     replica._roster._seeds = lambda entries, wait: [Seeds(fence=5)]  # type: ignore[method-assign]
-    replica.link.meanwhile["take_request"] = lambda: world.clock.advance(1)
+    while_it_rests(replica, lambda: world.clock.advance(1))
     assert replica.run_now("job") == "succeeded"
-    assert replica.link.count("take_request") == 2
+    assert replica.link.count("take_request") == 3
     world.close()
 
 
@@ -175,6 +212,7 @@ def test_a_store_that_fails_runs_nothing(world: World) -> None:
 
 def test_an_answer_that_comes_when_the_lease_is_over_starts_nothing(world: World) -> None:
     world.job("0 15 * * *", ttl=1)
+    world.backend.declare([Declaration("job", "v1", 1000)])
     replica = world.replica()
     replica.link.lag["take_request"] = 2.0
     with pytest.raises(BackendError, match="too late: job was not started"):
@@ -187,7 +225,7 @@ def test_to_stop_before_the_job_began_starts_nothing() -> None:
     world.job("0 15 * * *", ttl=1)
     replica = world.replica()
     replica._roster._seeds = lambda entries, wait: [Seeds(fence=5)]  # type: ignore[method-assign]
-    replica.link.meanwhile["take_request"] = replica.stop
+    while_it_rests(replica, replica.stop)
     with pytest.raises(Stopping, match="job was not started"):
         replica.run_now("job")
     assert world.runs == []
