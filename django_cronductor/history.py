@@ -17,7 +17,7 @@ from django.db.models import F, Max, Model, Q, QuerySet
 
 from django_cronductor.backends.base import Seeds
 from django_cronductor.exceptions import ConfigurationError
-from django_cronductor.instants import as_stored
+from django_cronductor.instants import as_stored, from_stored
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import describe, mask, storable
 from django_cronductor.models import DeclaredJob, JobRun
@@ -408,8 +408,7 @@ class DatabaseHistory:
     def _look_for_open_runs(self, batch: _Batch) -> None:
         while batch.lookers:
             rows = _for_writing().filter(outcome=JobRun.Outcome.RUNNING).order_by("id")[:MOST_OPEN]
-            fields = ("run_id", "job_key", "slot", "attempt", "holder", "fencing_token")
-            found = [OpenRun(*values) for values in rows.values_list(*fields)]
+            found = [_open_run(row) for row in rows]
             batch.lookers.pop()(found)
 
     def _write_given_up(self, batch: _Batch) -> None:
@@ -587,6 +586,11 @@ def _close_old_connections() -> None:
 
 
 # --- Rows
+
+
+def _open_run(row: JobRun) -> OpenRun:
+    began = None if row.started_at is None else from_stored(row.started_at)
+    return OpenRun(row.run_id, row.job_key, row.slot, row.attempt, row.holder, row.fencing_token or 0, began)
 
 
 def _job_row(job: JobRecord, now: datetime) -> DeclaredJob:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from django_cronductor.backends.base import JobState, LockBackend
 from django_cronductor.clock import Clock
@@ -57,26 +59,26 @@ class Orphans:
         except BackendError:
             return  # Nothing is known now: what was suspected is so still.
         for run in orphans:
-            if run.id in self._suspected or self._is_surely_gone(run.holder):
+            if run.id in self._suspected or self._is_surely_gone(run):
                 self._history.give_up(run, partial(self._post, partial(self._report, run)))
         self._suspected = {run.id for run in orphans}
 
     def _without_holder(self, runs: list[OpenRun]) -> list[OpenRun]:
         """Return those of which the store knows neither a holder who lives nor a lease, not even one that has ended."""
         alive = self._backend.instances() if runs else {}
-        missing = [run for run in runs if run.holder not in alive and not self._is_at_work(run.holder)]
+        missing = [run for run in runs if run.holder not in alive and not self._is_at_work(run)]
         if not missing:
             return []
         keys = sorted({run.key for run in missing})
         states = dict(zip(keys, self._backend.states(keys).answers, strict=True))
         return [run for run in missing if _is_without_lease(run, states[run.key])]
 
-    def _is_at_work(self, holder: str) -> bool:
+    def _is_at_work(self, run: OpenRun) -> bool:
         """Tell whether it is another process of this machine, of which a store in this one's memory knows nothing."""
-        return not self._backend.shared and _process_lives(holder) is True
+        return not self._backend.shared and _holder_lives(run) is True
 
-    def _is_surely_gone(self, holder: str) -> bool:
-        return not self._backend.shared and _process_lives(holder) is False
+    def _is_surely_gone(self, run: OpenRun) -> bool:
+        return not self._backend.shared and _holder_lives(run) is False
 
 
 def _is_without_lease(run: OpenRun, state: JobState | BackendError) -> bool:
@@ -86,17 +88,30 @@ def _is_without_lease(run: OpenRun, state: JobState | BackendError) -> bool:
     return state.lease is None or state.lease.token != run.id
 
 
-def _process_lives(holder: str) -> bool | None:
-    """Tell whether a process of this machine lives; None: it is another's, or cannot be told."""
-    host, _, process = holder.rpartition(":")[0].rpartition(":")
-    if os.name != "posix" or host != socket.gethostname() or not process.isdecimal():
+def _holder_lives(run: OpenRun) -> bool | None:
+    """Tell whether a process of this machine lives that has a run; None: it is another's, or cannot be told."""
+    host, _, number = run.holder.rpartition(":")[0].rpartition(":")
+    if os.name != "posix" or host != socket.gethostname() or not number.isdecimal():
         return None
-    if int(process) == os.getpid():
+    process = int(number)
+    if process == os.getpid():
         return False  # Another one that had this number, or its instance would be known here.
     try:
-        os.kill(int(process), 0)
+        os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
-    return True
+        pass  # It is another user's.
+    began = _beginning_of(process)
+    # Numbers come again: after a restart of the machine, or of a container, many are those of other processes.
+    return began is None or run.started_at is None or began <= run.started_at.timestamp() + 1.0
+
+
+def _beginning_of(process: int) -> float | None:
+    """Return when a process began, in seconds since the epoch; None where the system does not tell as Linux does."""
+    try:
+        ticks = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, IndexError, ValueError):
+        return None
+    return time.time() - age

@@ -78,6 +78,7 @@ class OpenRun:
     attempt: int
     holder: str
     fencing_token: int
+    started_at: datetime | None = None
 
 
 class History(Protocol):

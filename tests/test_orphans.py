@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,7 +156,7 @@ def test_giving_up_answers_the_first_alone(history: DatabaseHistory) -> None:
     row = open_run()
     found: list[list[OpenRun]] = []
     history.open_runs(found.append)
-    assert found == [[OpenRun(row.run_id, "job", row.slot, 0, "gone:7:abc", 5)]]
+    assert found == [[OpenRun(row.run_id, "job", row.slot, 0, "gone:7:abc", 5, at(11))]]
     answers: list[int] = []
     for number in (1, 2):
         history.give_up(found[0][0], lambda number=number: answers.append(number))  # type: ignore[misc]
@@ -244,11 +246,36 @@ def test_one_that_had_this_process_s_number_is_known_to_be_gone(world: World, hi
 def test_a_run_of_another_process_that_lives_is_left_alone(world: World, history: DatabaseHistory) -> None:
     """Such as one that an operator has started by hand: it is in no memory but its own."""
     world.job("0 0 1 1 *")
-    row = open_run(holder=f"{HERE}:{os.getppid()}:abc")
+    row = open_run(holder=f"{HERE}:{os.getppid()}:abc", started_at=datetime.now(timezone.utc))
     alone(world.replica(history=history))
     world.tick()
     world.go(at(12, 5), step=5)
     assert (outcome(row), world.abandoned()) == ("running", [])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems do not tell when a process began")
+def test_a_process_that_began_after_the_run_only_has_the_number_of_its_holder(
+    world: World, history: DatabaseHistory
+) -> None:
+    """As after a restart of the machine, or of a container with several processes."""
+    world.job("0 0 1 1 *")
+    row = open_run(holder=f"{HERE}:{os.getppid()}:abc", started_at=datetime.now(timezone.utc) - timedelta(days=5000))
+    alone(world.replica(history=history))
+    world.tick()
+    world.tick()
+    assert (outcome(row), len(world.abandoned())) == ("abandoned", 1)
+
+
+def test_where_it_is_not_told_when_a_process_began_one_that_lives_is_the_holder(
+    world: World, history: DatabaseHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_cronductor.orphans.Path", lambda path: Path("/nowhere"))
+    world.job("0 0 1 1 *")
+    row = open_run(holder=f"{HERE}:{os.getppid()}:abc")
+    alone(world.replica(history=history))
+    world.tick()
+    world.go(at(12, 5), step=5)
+    assert outcome(row) == "running"
 
 
 def test_one_pass_and_no_more_sees_it_too(world: World, history: DatabaseHistory) -> None:
