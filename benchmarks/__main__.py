@@ -25,6 +25,7 @@ FIGURES = (
     "claim",
     "store",
     "load",
+    "admin",
     "imports",
     "schedules",
 )

@@ -121,14 +121,15 @@ class Bench:
         """Start a contender's program."""
         environment, module = CONTENDERS.get(contender, ("ours", contender))
         command = [self.environments.python(environment), "-m", f"benchmarks.contenders.{module}"]
-        return subprocess.Popen(
-            [*command, *map(str, arguments)],
-            cwd=ROOT,
-            env={**os.environ, "BENCHMARK_REDIS": self.server.url, **(env or {})},
-            stdout=subprocess.PIPE,
-            stderr=(self.scratch / "stderr").open("a"),
-            text=True,
-        )
+        with (self.scratch / "stderr").open("a") as errors:
+            return subprocess.Popen(
+                [*command, *map(str, arguments)],
+                cwd=ROOT,
+                env={**os.environ, "BENCHMARK_REDIS": self.server.url, **(env or {})},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
 
     def result(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         """Wait for a program's end and return the last line of what it printed."""

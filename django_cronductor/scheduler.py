@@ -455,21 +455,29 @@ class Scheduler:
     # Claiming.
 
     def _claim_ready(self) -> None:
+        share = 1
         while self._agenda.ready and not self._stopping and self._clock.monotonic() >= self._trouble.retry_at:
-            batch = self._batch()
+            before = len(self._runs)
+            batch = self._batch(share)
             if not batch or not self._claim(batch):
                 break
+            # Of a burst that others have begun with nearly all is taken: nothing is won of what few are asked about.
+            share = 1 if self._inline or len(self._runs) > before else share * 2
         self._notice_full()
 
-    def _batch(self) -> dict[Entry, Claim]:
-        """Choose whom to ask about: as many as can start soon, or else those whose answer needs no worker."""
+    def _batch(self, share: int) -> dict[Entry, Claim]:
+        """
+        Choose whom to ask about: as many as can start soon, or else those whose answer needs no worker.
+
+        Of the former so many times more where but one in `share` is likely to be won.
+        """
         room = self._room
         moment = self._clock.monotonic()
         if room <= 0:
             if moment < self._scan_at:
                 return {}
             self._scan_at = moment + LONGEST_WAIT  # All of a long queue is looked through once a second, not each time.
-        most = CLAIMS_PER_CALL if room <= 0 else min(room, CLAIMS_PER_CALL)
+        most = CLAIMS_PER_CALL if room <= 0 else min(room * share, CLAIMS_PER_CALL)
         batch: dict[Entry, Claim] = {}
         for entry in list(self._agenda.ready):
             if len(batch) == most:
