@@ -11,6 +11,7 @@ import difflib
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 from django.db import Error, router, transaction
@@ -30,6 +31,7 @@ from django_cronductor.masking import mask, storable
 from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.records import DeadRecord, History
 from django_cronductor.reports import to_datetime
+from django_cronductor.waiting import NoAnswer, within
 
 logger = get_logger(__name__)
 
@@ -58,18 +60,26 @@ class Done:
     run: DeadRun | None = None
 
 
-def request_run(key: str, *, backend: LockBackend, by: str, registry: JobRegistry = default_registry) -> Done:
+def request_run(
+    key: str,
+    *,
+    backend: LockBackend,
+    by: str,
+    registry: JobRegistry = default_registry,
+    database_wait: float | None = None,
+) -> Done:
     """
     Ask the replicas to run a job now, once, paused or not: the first that has a worker free, for a minute.
 
     This and its like raise JobNotFound for a job that nobody knows, Refused where it could come to nothing, and
-    BackendError or CronductorError if the store or the database failed.
+    BackendError or CronductorError if the store or the database failed. `database_wait`: seconds to wait for a database
+    that may hang, which is asked in a thread then.
     """
-    job = find_job(key, backend, registry)
+    job = find_job(key, backend, registry, database_wait)
     if job is not None and not job.enabled:
         raise Refused(f"{key} is disabled in the code (enabled=False): no replica would run it.")
     if not backend.shared:
-        _order(key, "run_requested_at")
+        _order(key, "run_requested_at", database_wait)
     elif not backend.instances():
         raise Refused("No replica is alive that could run it: start runcron.")
     elif not backend.request_run(key):
@@ -78,40 +88,67 @@ def request_run(key: str, *, backend: LockBackend, by: str, registry: JobRegistr
     return Done(key, ordered=not backend.shared)
 
 
-def pause(key: str, *, backend: LockBackend, by: str, note: str = "", registry: JobRegistry = default_registry) -> Done:
+def pause(
+    key: str,
+    *,
+    backend: LockBackend,
+    by: str,
+    note: str = "",
+    registry: JobRegistry = default_registry,
+    database_wait: float | None = None,
+) -> Done:
     """Let no occurrence of a job run until `resume`; a run in progress goes on."""
-    find_job(key, backend, registry)
+    find_job(key, backend, registry, database_wait)
     now = as_stored(datetime.now(timezone.utc))
     values = {"paused_at": now, "paused_by": storable(by, 200), "pause_note": storable(note)}
-    done = _set_pause(key, backend, True, values)
+    done = _set_pause(key, backend, True, values, database_wait)
     _note("%s was paused by %s.", key, by)
     return done
 
 
-def resume(key: str, *, backend: LockBackend, by: str, registry: JobRegistry = default_registry) -> Done:
+def resume(
+    key: str,
+    *,
+    backend: LockBackend,
+    by: str,
+    registry: JobRegistry = default_registry,
+    database_wait: float | None = None,
+) -> Done:
     """Let a paused job run again, from its next occurrence on."""
-    find_job(key, backend, registry)
-    done = _set_pause(key, backend, False, {"paused_at": None, "paused_by": "", "pause_note": ""})
+    find_job(key, backend, registry, database_wait)
+    done = _set_pause(key, backend, False, {"paused_at": None, "paused_by": "", "pause_note": ""}, database_wait)
     _note("%s was resumed by %s.", key, by)
     return done
 
 
-def release(key: str, *, backend: LockBackend, by: str, registry: JobRegistry = default_registry) -> Done:
+def release(
+    key: str,
+    *,
+    backend: LockBackend,
+    by: str,
+    registry: JobRegistry = default_registry,
+    database_wait: float | None = None,
+) -> Done:
     """
     Take the lease of a job away from its holder, whose run is reported as abandoned.
 
     A holder that lives is told that its lease is lost, and may go on with its work until it looks.
     """
-    job = find_job(key, backend, registry)
+    job = find_job(key, backend, registry, database_wait)
     if not backend.shared:
-        _order(key, "release_requested_at")
+        _order(key, "release_requested_at", database_wait)
         _note("%s: the release of its lease was ordered by %s.", key, by)
         return Done(key, ordered=True)
-    return Done(key, run=take_lease_away(key, job, backend, by))
+    return Done(key, run=take_lease_away(key, job, backend, by, wait=database_wait))
 
 
 def take_lease_away(
-    key: str, job: Job | None, backend: LockBackend, by: str, history: History | None = None
+    key: str,
+    job: Job | None,
+    backend: LockBackend,
+    by: str,
+    history: History | None = None,
+    wait: float | None = None,
 ) -> DeadRun | None:
     """Release a lease by force in the store at hand, and report the run that had it; None if none had."""
     state = backend.states([key]).answers[0]
@@ -127,9 +164,10 @@ def take_lease_away(
     if history is None and keep:
         history = DatabaseHistory(keep, inline=True)
     if history is not None:
-        history.abandoned(
-            DeadRecord(key, None if dead.run == MANUAL else int(dead.run), dead.attempt, dead.holder, dead.fence)
-        )
+        slot = None if dead.run == MANUAL else int(dead.run)
+        record = DeadRecord(key, slot, dead.attempt, dead.holder, dead.fence)
+        with suppress(NoAnswer):
+            within(wait, partial(history.abandoned, record))
     signals.run_abandoned.send_robust(sender=job, key=key, scheduled_at=at, holder=dead.holder)
     return dead
 
@@ -215,7 +253,7 @@ def _jobs() -> QuerySet[DeclaredJob]:
     return rows
 
 
-def find_job(key: str, backend: LockBackend, registry: JobRegistry = default_registry) -> Job | None:
+def find_job(key: str, backend: LockBackend, registry: JobRegistry, wait: float | None) -> Job | None:
     """
     Return the job as it is declared here, None if it is known from the database or the store alone.
 
@@ -226,7 +264,7 @@ def find_job(key: str, backend: LockBackend, registry: JobRegistry = default_reg
     known: set[str] = set()
     with suppress(Error):  # The store may know it.
         if get_config().history:
-            known = set(DeclaredJob.objects.values_list("key", flat=True))
+            known = within(wait, lambda: set(DeclaredJob.objects.values_list("key", flat=True)))
     if key not in known and not _store_knows(key, backend):
         raise not_found(key, known | {job.key for job in registry})
     return None
@@ -248,31 +286,32 @@ def _store_knows(key: str, backend: LockBackend) -> bool:
     return state.since is not None
 
 
-def _set_pause(key: str, backend: LockBackend, paused: bool, values: dict[str, Any]) -> Done:
+def _set_pause(key: str, backend: LockBackend, paused: bool, values: dict[str, Any], wait: float | None) -> Done:
     if not backend.shared:
         _must_keep_history()
-        if (reason := _update(key, values)) is not None:
+        if (reason := _update(key, values, wait)) is not None:
             raise CronductorError(reason)
         return Done(key, ordered=True)
     # The store first: it is what the replicas obey.
     (backend.pause if paused else backend.resume)(key)
     if not get_config().history:
         return Done(key, unrecorded='no history is kept (CRONDUCTOR["HISTORY"] is 0).')
-    return Done(key, unrecorded=_update(key, values))
+    return Done(key, unrecorded=_update(key, values, wait))
 
 
-def _order(key: str, column: str) -> None:
+def _order(key: str, column: str, wait: float | None) -> None:
     """Leave an order for the process that has the store in its memory."""
     _must_keep_history()
     now = datetime.now(timezone.utc)
     try:
-        seen = DeclaredJob.objects.filter(key=key).values_list("last_seen", flat=True).first()
+        rows = DeclaredJob.objects
+        seen = within(wait, lambda: rows.filter(key=key).values_list("last_seen", flat=True).first())
     except Error as error:
         raise CronductorError(_unreadable(error)) from error
     if seen is None or now - from_stored(seen) > NOT_SEEN:
         since = "yet" if seen is None else f"since {from_stored(seen):%Y-%m-%d %H:%M:%S} UTC"
         raise Refused(f"No runcron with {key} has been seen {since}: start it first.")
-    if (reason := _update(key, {column: as_stored(now)})) is not None:
+    if (reason := _update(key, {column: as_stored(now)}, wait)) is not None:
         raise CronductorError(reason)
 
 
@@ -284,12 +323,17 @@ def _must_keep_history() -> None:
         )
 
 
-def _update(key: str, values: dict[str, Any]) -> str | None:
+def _update(key: str, values: dict[str, Any], wait: float | None) -> str | None:
     """Write to the job's row; return what is in the way, in plain words."""
     using = router.db_for_write(DeclaredJob)
-    try:
+
+    def update() -> int:
         with transaction.atomic(using=using):
-            found = DeclaredJob.objects.using(using).filter(key=key).update(**values)
+            count: int = DeclaredJob.objects.using(using).filter(key=key).update(**values)
+            return count
+
+    try:
+        found = within(wait, update)
     except Error as error:
         return _unreadable(error)
     return (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from queue import Empty, SimpleQueue
 from typing import Literal, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -24,6 +22,7 @@ from django_cronductor.masking import mask
 from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.reports import to_datetime
 from django_cronductor.schedules import Schedule
+from django_cronductor.waiting import NoAnswer, within
 
 T = TypeVar("T")
 Status = Literal["running", "dead", "gone", "disabled", "paused", "idle"]
@@ -225,27 +224,10 @@ class _Records:
 def _records(keys: Collection[str] | None, config: Config, wait: float | None) -> _Records:
     if not config.history:
         return _Records()
-    if wait is None:
-        return _read_database(keys)
-    answer: SimpleQueue[_Records | Exception] = SimpleQueue()
-
-    def ask() -> None:
-        found: _Records | Exception
-        try:
-            found = _read_database(keys)
-        except Exception as error:  # noqa: BLE001 - Raised again below, by who waits for it.
-            found = error
-        connections.close_all()
-        answer.put(found)
-
-    threading.Thread(target=ask, name="cronductor-overview", daemon=True).start()
     try:
-        found = answer.get(timeout=wait)
-    except Empty:
-        return _Records(error=f"The database has not answered for {wait:g} s.")
-    if isinstance(found, Exception):
-        raise found
-    return found
+        return within(wait, lambda: _read_database(keys))
+    except NoAnswer as error:
+        return _Records(error=f"The database cannot be read: {error}.")
 
 
 def _read_database(keys: Collection[str] | None) -> _Records:

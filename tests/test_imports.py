@@ -21,7 +21,7 @@ LAYERS = [
     {"exceptions", "signals", "clock", "fields", "instants", "logs", "testing.clock"},
     # What is made of these alone.
     {"durations", "keys", "handlers", "schedules", "masking", "models", "migrations"}
-    | {"backends.base", "store", "workers"},
+    | {"backends.base", "store", "waiting", "workers"},
     # Declarations; stores; what is done with a lease.
     {"jobs", "records", "conf", "backends.redis", "backends.local", "leases"},
     # One run; what is next; which store.

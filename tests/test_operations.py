@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -320,6 +321,45 @@ class TestRelease:
         row.refresh_from_db()
         assert row.release_requested_at is not None
         assert row.run_requested_at is None
+
+
+class TestHangingDatabase:
+    @pytest.fixture(autouse=True)
+    def _hang(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        gate = threading.Event()
+
+        def hang(*args: Any, **kwargs: Any) -> Any:
+            gate.wait(20)
+            raise OperationalError("gone")
+
+        for name in ("using", "filter", "values_list"):
+            monkeypatch.setattr(DeclaredJob.objects, name, hang)
+        monkeypatch.setattr(DatabaseHistory, "abandoned", hang)
+        yield
+        gate.set()
+        for thread in threading.enumerate():
+            if thread.name == "cronductor-asking":
+                thread.join(20)
+
+    def test_what_the_store_is_asked_for_is_done_and_that_it_is_not_noted_is_said(
+        self, registry: JobRegistry, shared: LockBackend
+    ) -> None:
+        for act, paused in ((operations.pause, True), (operations.resume, False)):
+            done = act(KEY, backend=shared, by="anna", registry=registry, database_wait=0.05)
+            assert done.unrecorded == "The database failed: it has not answered for 0.05 s"
+            assert state(shared).paused is paused
+        take(shared)
+        done = operations.release(KEY, backend=shared, by="anna", registry=registry, database_wait=0.05)
+        assert done.run is not None
+
+    def test_an_order_fails(self, registry: JobRegistry, local: LocalBackend) -> None:
+        for act in (operations.pause, operations.resume, operations.request_run, operations.release):
+            with pytest.raises(CronductorError, match=r"it has not answered for 0\.05 s"):
+                act(KEY, backend=local, by="anna", registry=registry, database_wait=0.05)
+
+    def test_a_job_that_the_store_knows_is_found(self, shared: LockBackend) -> None:
+        done = operations.pause(KEY, backend=shared, by="anna", registry=JobRegistry(), database_wait=0.05)
+        assert done.unrecorded is not None
 
 
 class TestUnknownJobs:

@@ -371,7 +371,7 @@ class TestWhereSomethingIsMissing:
         monkeypatch.setattr(module, "_read_database", hang)
         overview = get_overview(registry=registry, database_wait=0.05)
         gate.set()
-        assert overview.database_error == "The database has not answered for 0.05 s."
+        assert overview.database_error == "The database cannot be read: it has not answered for 0.05 s."
 
     def test_what_else_goes_wrong_in_the_waiting_thread_is_raised_here(
         self, registry: JobRegistry, monkeypatch: pytest.MonkeyPatch
@@ -398,7 +398,7 @@ def test_a_database_that_is_asked_in_a_thread_answers_and_is_left_without_a_conn
     monkeypatch.setattr(connections, "close_all", close)
     overview = get_overview(registry=registry, database_wait=20)
     assert only(overview).row is not None
-    assert closed == ["cronductor-overview"]
+    assert closed == ["cronductor-asking"]
 
 
 class TestReplicas:

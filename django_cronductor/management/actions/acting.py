@@ -11,7 +11,7 @@ from django_cronductor import operations
 from django_cronductor.backends.base import DeadRun, LockBackend
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import output
-from django_cronductor.management.actions.asking import get_views, operator
+from django_cronductor.management.actions.asking import database_wait, get_views, operator
 from django_cronductor.operations import Done
 from django_cronductor.reports import to_datetime
 
@@ -38,7 +38,7 @@ def add_release_arguments(parser: ArgumentParser) -> None:
 
 def request(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, **options: Any) -> None:
     """Ask the replicas to run a job."""
-    done = operations.request_run(key, backend=backend, by=operator(), registry=registry)
+    done = operations.request_run(key, backend=backend, by=operator(), registry=registry, database_wait=database_wait())
     text = "runcron is asked to run it" if done.ordered else "the replicas are asked to run it within a minute"
     _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
 
@@ -47,14 +47,16 @@ def pause(
     command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, note: str, **options: Any
 ) -> None:
     """Pause a job."""
-    done = operations.pause(key, backend=backend, by=operator(), note=note, registry=registry)
+    done = operations.pause(
+        key, backend=backend, by=operator(), note=note, registry=registry, database_wait=database_wait()
+    )
     text = f"it is to be paused: {ORDERED}" if done.ordered else "paused; a run in progress goes on"
     _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
 
 
 def resume(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, **options: Any) -> None:
     """Resume a job."""
-    done = operations.resume(key, backend=backend, by=operator(), registry=registry)
+    done = operations.resume(key, backend=backend, by=operator(), registry=registry, database_wait=database_wait())
     text = f"it is to be resumed: {ORDERED}" if done.ordered else "resumed; what was due meanwhile is not made up"
     _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
 
@@ -79,7 +81,7 @@ def release(
         )
         if not agreed(command):
             raise CommandError("Nothing was released.")
-    done = operations.release(key, backend=backend, by=operator(), registry=registry)
+    done = operations.release(key, backend=backend, by=operator(), registry=registry, database_wait=database_wait())
     if done.ordered:
         text = f"the release is ordered: {ORDERED}"
     elif done.run is None:

@@ -19,14 +19,18 @@ DATABASE_WAIT = 5.0
 
 def get_views(keys: Sequence[str], registry: JobRegistry, backend: LockBackend | None = None) -> Overview:
     """Return these jobs, or all. Raises JobNotFound for a key that nobody knows."""
-    # In a transaction, as a test is in, only this thread sees what is there.
-    wait = None if in_transaction() else DATABASE_WAIT
+    wait = database_wait()
     overview = get_overview(keys or None, backend=backend, registry=registry, database_wait=wait)
     missing = set(keys) - {view.key for view in overview.jobs}
     if missing:
         known = {view.key for view in get_overview(backend=backend, registry=registry, database_wait=wait).jobs}
         raise not_found(min(missing), known)
     return overview
+
+
+def database_wait() -> float | None:
+    """Return the seconds to wait for the database; None in a transaction: as in a test, only this thread sees it."""
+    return None if in_transaction() else DATABASE_WAIT
 
 
 @contextmanager
