@@ -398,6 +398,19 @@ def test_only_who_may_view_jobs_sees_them(client: Client, cron: World, url: Call
     assert client.get(url()).status_code == 302
 
 
+def test_only_who_may_view_runs_sees_those_of_a_job(client: Client, cron: World) -> None:
+    cron.job()
+    cron.row()
+    cron.run(outcome="failed", error_type="SecretError")
+    client.force_login(person("viewer", "view_declaredjob"))
+    text = opened(client, job_url())
+    assert "1 failed, on 1 replica" in text
+    assert "SecretError" not in text
+    assert "All runs of this job" not in text
+    client.force_login(person("colleague", "view_declaredjob", "view_jobrun"))
+    assert "SecretError" in opened(client, job_url())
+
+
 def test_nobody_adds_changes_or_deletes_jobs(browser: Client, cron: World) -> None:
     cron.job()
     cron.row()

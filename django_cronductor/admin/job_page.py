@@ -38,14 +38,8 @@ class Named:
         return self.pk
 
 
-def context(view: JobView, overview: Overview, outcome: str, url: Callable[..., str]) -> dict[str, Any]:
-    """
-    Return all that the page of a job shows, with the runs of one outcome if there is such.
-
-    `url` finds the address of a page of the admin by its name and arguments.
-    """
-    told = overview.history and overview.database_error is None
-    outcome = outcome if outcome in JobRun.Outcome.values else ""
+def context(view: JobView, overview: Overview) -> dict[str, Any]:
+    """Return what the page of a job shows but its runs."""
     return {
         "state": cells.state(view),
         "holder": cells.lock_holder(view),
@@ -54,12 +48,27 @@ def context(view: JobView, overview: Overview, outcome: str, url: Callable[..., 
         "settings": list(_settings(view)),
         "occurrences": list(_occurrences(view)),
         "zone": words.zone_name(),
-        "day": _day(view) if told else None,
-        "runs": _runs(view.key, outcome, url) if told else [],
+        "day": _day(view) if _is_told(overview) else None,
+    }
+
+
+def runs(view: JobView, overview: Overview, outcome: str, url: Callable[..., str]) -> dict[str, Any]:
+    """
+    Return the newest runs of a job, of one outcome if there is such, and the ways to more of them.
+
+    `url` finds the address of a page of the admin by its name and arguments.
+    """
+    outcome = outcome if outcome in JobRun.Outcome.values else ""
+    return {
+        "runs": _runs(view.key, outcome, url) if _is_told(overview) else [],
         "filters": _filters(outcome),
         "all_runs": url("jobrun_changelist") + "?" + urlencode({"job": view.key}),
-        "runs_shown": RUNS,
     }
+
+
+def _is_told(overview: Overview) -> bool:
+    """Tell whether there is a history that can be read."""
+    return overview.history and overview.database_error is None
 
 
 def _settings(view: JobView) -> Sequence[tuple[Any, Any]]:

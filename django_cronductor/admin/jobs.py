@@ -33,7 +33,7 @@ from django_cronductor.admin.job_list import (
 )
 from django_cronductor.exceptions import CronductorError
 from django_cronductor.masking import storable
-from django_cronductor.models import DeclaredJob
+from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.overview import JobView, Overview
 
 
@@ -140,7 +140,9 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
             return self._unknown(request, unquote(object_id))
         view, overview = found
         context = self._context(request, view, overview)
-        context |= job_page.context(view, overview, request.GET.get("outcome", ""), self._url)
+        context |= job_page.context(view, overview)
+        if self._may_see_runs(request):
+            context |= job_page.runs(view, overview, request.GET.get("outcome", ""), self._url)
         return self._page(request, "change_form", context | (extra_context or {}))
 
     def history_view(
@@ -153,6 +155,10 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
     def _find(self, key: str) -> tuple[JobView, Overview] | None:
         overview = read([key] if key.isprintable() else [])
         return (overview.jobs[0], overview) if overview.jobs else None
+
+    def _may_see_runs(self, request: HttpRequest) -> bool:
+        runs = self.admin_site._registry.get(JobRun)
+        return runs is not None and runs.has_view_permission(request)
 
     def _unknown(self, request: HttpRequest, key: str) -> HttpResponse:
         text = gettext("There is no job %s: it is neither declared in this code nor in the database.") % key

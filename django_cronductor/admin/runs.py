@@ -192,7 +192,7 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show one run, with the way to run its job again."""
-        may_run = request.user.has_perm("django_cronductor.run_job")
+        may_run = request.user.has_perms(["django_cronductor.view_declaredjob", "django_cronductor.run_job"])
         return super().change_view(request, object_id, form_url, {"may_run": may_run, **(extra_context or {})})
 
     @admin.display(description=_("job"))
