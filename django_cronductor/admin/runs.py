@@ -138,8 +138,8 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
 
     list_display = (
         "job_key",
-        "shown_instant",
         "shown_outcome",
+        "shown_instant",
         "shown_duration",
         "shown_lateness",
         "shown_trigger",
