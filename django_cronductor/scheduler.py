@@ -557,9 +557,9 @@ class Scheduler:
         """Take runs that were asked for, where a worker is free."""
         for key in sorted(self._requests):
             entry = self._agenda.entries.get(key)
-            if entry is None or entry.runs or not entry.job.active:
+            if entry is None or not entry.job.active:
                 self._requests.discard(key)  # While it lasts, the next heartbeat names it again.
-            elif not self._stopping and self._room > 0:
+            elif not self._stopping and not entry.runs and self._room > 0:
                 self._take_request(entry)
 
     def _take_request(self, entry: Entry) -> None:

@@ -398,6 +398,21 @@ def test_a_request_during_a_run_waits_for_its_end(world: World) -> None:
     assert world.ran() == [at(13), None]
 
 
+def test_a_request_during_a_run_here_is_taken_as_soon_as_that_ends(world: World) -> None:
+    """Not at the next heartbeat: a job that is due every second may be at work in each of them."""
+    world.slow_job("0 13 * * *")
+    replica = world.replica(inline=False)
+    world.tick()
+    world.until(at(13))
+    start_runs(world, replica)
+    world.backend.request_run("job")
+    world.go(at(13, 0, 2))
+    world.gate.set()
+    replica.wait_for_workers()
+    start_runs(world, replica, 2)
+    assert world.ran() == [at(13), None]
+
+
 def test_a_request_nobody_took_is_gone_after_a_minute(world: World) -> None:
     world.job("0 15 * * *")
     world.tick(world.replica())
