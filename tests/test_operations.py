@@ -323,7 +323,10 @@ class TestRelease:
         assert row.run_requested_at is None
 
 
+@pytest.mark.django_db(transaction=True)
 class TestHangingDatabase:
+    """Without a transaction of the test's: other threads would wait for its end when they are let go."""
+
     @pytest.fixture(autouse=True)
     def _hang(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         gate = threading.Event()
