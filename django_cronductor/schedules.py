@@ -596,7 +596,7 @@ class Schedule:
         return None if found is None else found * 1000
 
     def describe(self) -> str:
-        """Return the schedule in words if the library cron-descriptor is installed and reads it alike, else as it is."""
+        """Return the schedule in words if cron-descriptor is installed and reads it alike, else as it is."""
         fields = self._pattern.fields
         texts = [field.text for field in fields]
         dates, weekdays = fields[3], fields[5]
