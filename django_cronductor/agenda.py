@@ -189,7 +189,8 @@ class Agenda:
         """Put the job where it is found when it is due next, or to be looked at."""
         if entry.gone or not entry.job.active or not entry.since:
             return
-        if entry.look_at is not None and entry.look_at != entry.look_planned:
+        # What never had an answer leaves nothing to ask again: a look would find that, at once and for ever.
+        if entry.known and entry.look_at is not None and entry.look_at != entry.look_planned:
             entry.look_planned = entry.look_at
             self._plan_later(entry.look_at, entry)
         # Not from now on: what became due while an older one was in doubt is due now.

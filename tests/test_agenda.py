@@ -157,6 +157,14 @@ def test_a_look_asks_again_about_what_was_answered_when_the_lease_has_ended(desk
     assert question.occurrence == entry.asked
 
 
+def test_no_look_is_planned_where_there_is_nothing_to_ask_again(desk: Desk) -> None:
+    entry = desk.entry("0 13 * * *")
+    desk.agenda.look_in(entry, 5_000)  # As where the lease of a run by hand was taken over.
+    desk.clock.advance(6)
+    assert desk.ready() == []
+    assert desk.agenda.next_moment is None
+
+
 def test_a_look_is_not_put_off_by_a_later_one(desk: Desk) -> None:
     entry = desk.entry("0 13 * * *")
     moment = desk.clock.monotonic()
