@@ -31,6 +31,8 @@ Answer = Callable[[bool], object]
 
 SKIPPED = -1
 """The attempt of rows of occurrences that were not run."""
+LEFT_OUT = (JobRun.Outcome.CONDITION, JobRun.Outcome.MISSED)
+"""The outcomes of runs that were won and not made."""
 
 ROWS_PER_QUERY = 200
 ROWS_PER_PASS = 50
@@ -433,7 +435,7 @@ class DatabaseHistory:
         rows = _for_writing().filter(job_key=key)
         newest = rows.filter(slot__isnull=False).order_by("-slot").values_list("pk", flat=True).first()
         finished = rows.exclude(outcome=JobRun.Outcome.RUNNING).order_by("-id")
-        not_run = Q(attempt=SKIPPED) | Q(outcome=JobRun.Outcome.CONDITION)
+        not_run = Q(attempt=SKIPPED) | Q(outcome__in=LEFT_OUT)
         for some in (finished.exclude(not_run), finished.filter(not_run)):
             over = list(some.values_list("pk", flat=True)[self._keep : self._keep + ROWS_PER_QUERY])
             # The newest slot stays: it is what a store that lost its data is seeded with.

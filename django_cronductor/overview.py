@@ -29,6 +29,8 @@ Status = Literal["running", "dead", "gone", "disabled", "paused", "idle"]
 
 SKIPPED = -1
 """The attempt of rows of occurrences that were not run."""
+LEFT_OUT = (JobRun.Outcome.CONDITION, JobRun.Outcome.MISSED)
+"""The outcomes of runs that were won and not made."""
 RUNNING = str(JobRun.Outcome.RUNNING)
 ROWS_PER_QUERY = 10_000
 """Where the database has no limit of its own."""
@@ -240,7 +242,7 @@ def _read_database(keys: Collection[str] | None) -> _Records:
 
 def _rows(keys: Collection[str] | None) -> QuerySet[DeclaredJob]:
     """Return the jobs, each with the ids of its runs that matter: one step in an index for each."""
-    begun = _newest().filter(attempt__gt=SKIPPED).exclude(outcome=JobRun.Outcome.CONDITION)
+    begun = _newest().filter(attempt__gt=SKIPPED).exclude(outcome__in=LEFT_OUT)
     rows: QuerySet[DeclaredJob] = DeclaredJob.objects.annotate(
         last_run_id=_first(begun),
         last_success_id=_first(_newest().filter(outcome=JobRun.Outcome.SUCCEEDED)),

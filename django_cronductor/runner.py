@@ -34,7 +34,7 @@ logger = get_logger(__name__)
 Trigger = Literal["schedule", "catch-up", "recover", "manual"]
 ErrorPhase = Literal["acquire", "when", "handler", "renew", "release"]
 Phase = ErrorPhase | leases.Phase
-Outcome = Literal["succeeded", "enqueued", "failed", "timed out", "lost", "interrupted", "condition"]
+Outcome = Literal["succeeded", "enqueued", "failed", "timed out", "lost", "interrupted", "condition", "missed"]
 
 
 SOON = 1.0
@@ -154,6 +154,8 @@ class Run:
     """Seconds from the scheduled instant, on the store's clock, to the win, and from the start on to that."""
     won: float | None = None
     """When it was won, on the monotonic clock."""
+    latest: float | None = None
+    """How late it may start, in seconds; None: however late."""
     on_start: Callable[[], object] | None = None
     record: RunRecord | None = None
     """What the history was told at its start; None where there is none."""
@@ -181,6 +183,11 @@ class Run:
     def is_over(self) -> bool:
         """Tell whether its handler is not to be started any more."""
         return self.timed_out or self.interrupted or self.context.lease_lost
+
+    @property
+    def is_too_late(self) -> bool:
+        """Tell whether it has waited for a worker until its grace was over."""
+        return self.latest is not None and self.lateness > self.latest
 
     @cached_property
     def name(self) -> str:
@@ -280,6 +287,9 @@ class Runner:
             run.on_start()
         run.context.started_at = now_of(self._clock)
         run.context.lateness = 0.0 if run.context.scheduled_at is None else run.lateness
+        if run.is_too_late and not run.is_over:
+            self._miss(run)
+            return
         try:
             wanted = run.is_over or self._condition(run)
         except BaseException as error:  # noqa: BLE001 - Whatever it raises, the run is over.
@@ -313,20 +323,24 @@ class Runner:
         return self._call(run, run.job.when) is not False
 
     def _skip(self, run: Run) -> None:
-        self._give_back(run, "condition")
+        if self._leave_out(run, "condition", "%s skipped: its condition is not met.", run.name):
+            at, holder = run.context.scheduled_at, run.context.instance
+            details = {"scheduled_at": at, "reason": "condition", "holder": holder, "count": 1}
+            tell_receivers("job_skipped", run, key=run.job.key, **details)
+
+    def _miss(self, run: Run) -> None:
+        at = run.context.scheduled_at
+        if self._leave_out(run, "missed", "%s missed %s: no worker was free until it was too late.", run.job.key, at):
+            tell_receivers("job_missed", run, key=run.job.key, scheduled_at=at, count=1)
+
+    def _leave_out(self, run: Run, outcome: Outcome, text: str, *words: object) -> bool:
+        """Give a run back that is not to be; tell whether that is to be reported."""
+        self._give_back(run, outcome)
         if not run.report_once():
-            return
-        self._record(run, "condition", 0.0, None)
-        logger.info("%s skipped: its condition is not met.", run.name, extra=log_fields(run, "condition"))
-        tell_receivers(
-            "job_skipped",
-            run,
-            key=run.job.key,
-            scheduled_at=run.context.scheduled_at,
-            reason="condition",
-            holder=run.context.instance,
-            count=1,
-        )
+            return False
+        self._record(run, outcome, 0.0, None)
+        logger.log(level_of(outcome), text, *words, extra=log_fields(run, outcome))
+        return True
 
     def _handle(self, run: Run) -> BaseException | None:
         try:
@@ -518,7 +532,9 @@ def now_of(clock: Clock) -> datetime:
 
 def level_of(outcome: Outcome) -> int:
     """Return how loudly the log tells of an outcome."""
-    return {"succeeded": logging.INFO, "enqueued": logging.INFO, "failed": logging.ERROR}.get(outcome, logging.WARNING)
+    if outcome in ("succeeded", "enqueued", "condition"):
+        return logging.INFO
+    return logging.ERROR if outcome == "failed" else logging.WARNING
 
 
 def log_fields(run: Run, outcome: Outcome | None = None, duration: float | None = None) -> dict[str, object]:

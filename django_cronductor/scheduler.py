@@ -473,9 +473,11 @@ class Scheduler:
         """
         room = self._room
         moment = self._clock.monotonic()
-        if room <= 0:
-            if moment < self._scan_at:
-                return {}
+        if room > 0:
+            self._scan_at = self._scan_at or moment + LONGEST_WAIT
+        elif moment < self._scan_at:
+            return {}
+        else:
             self._scan_at = moment + LONGEST_WAIT  # All of a long queue is looked through once a second, not each time.
         most = CLAIMS_PER_CALL if room <= 0 else min(room * share, CLAIMS_PER_CALL)
         batch: dict[Entry, Claim] = {}
@@ -603,6 +605,8 @@ class Scheduler:
         scheduled_at = None if run == MANUAL else to_datetime(run)
         context = RunContext(key, scheduled_at, trigger, self.instance, held, missed)
         new = Run(entry.job, context, held, timeout / 1000 if timeout else None, lateness, received)
+        if trigger in ("schedule", "catch-up"):  # One to be recovered was in time, before its holder died.
+            new.latest = entry.grace / 1000 + ROW_WAIT
         if timeout:
             new.on_start = self._wake
             self._timed[token] = new
@@ -668,6 +672,8 @@ class Scheduler:
 
     def _notice_full(self) -> None:
         """Warn once when jobs wait for a worker, and name those who have them."""
+        if not self._agenda.ready:
+            self._scan_at = 0.0
         if not self._agenda.ready or self._room > 0:
             self._full_since, self._full_told = None, False
             return

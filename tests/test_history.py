@@ -483,14 +483,17 @@ def test_a_thread_of_its_own_writes_without_anybody_waiting(answers: list[bool])
         end(history)
 
 
-def test_unmet_conditions_push_out_no_runs(history: DatabaseHistory, answers: list[bool]) -> None:
+@pytest.mark.parametrize("outcome", ["condition", "missed"])
+def test_runs_that_were_won_and_not_made_push_out_none_that_were(
+    history: DatabaseHistory, answers: list[bool], outcome: str
+) -> None:
     history.begun(run(0), answers.append)
     finish(history, run(0))
     for number in range(1, 20):
         history.begun(run(number), answers.append)
-        finish(history, run(number), "condition")
+        finish(history, run(number), outcome)
     assert JobRun.objects.filter(outcome="succeeded").count() == 1
-    assert JobRun.objects.filter(outcome="condition").count() < 9
+    assert JobRun.objects.filter(outcome=outcome).count() < 9
 
 
 def test_manual_runs_do_not_push_out_the_newest_slot(history: DatabaseHistory, answers: list[bool]) -> None:

@@ -255,11 +255,14 @@ class TestRuns:
         assert success is not None
         assert success.outcome == newest
 
-    def test_an_occurrence_that_was_not_run_is_no_run(self, registry: JobRegistry, history: DatabaseHistory) -> None:
+    @pytest.mark.parametrize("outcome", ["condition", "missed"])
+    def test_an_occurrence_that_was_not_run_is_no_run(
+        self, registry: JobRegistry, history: DatabaseHistory, outcome: str
+    ) -> None:
         history.declared([job()])
         history.skipped(skip())
         history.begun(run(1), lambda ours: None)
-        finish(history, run(1), "condition")
+        finish(history, run(1), outcome)
         view = only(get_overview(registry=registry))
         assert (view.last_run, view.last_success) == (None, None)
 

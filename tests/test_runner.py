@@ -568,6 +568,33 @@ class TestCondition:
         assert world.names == ["when", "job_started", "release", "job_finished"]
         assert world.all("when") == [(False,)]
 
+    @pytest.mark.parametrize(("latest", "outcome"), [(1.0, "missed"), (3.0, "succeeded"), (None, "succeeded")])
+    def test_a_run_that_has_waited_for_a_worker_beyond_its_grace_is_missed(
+        self, world: World, caplog: pytest.LogCaptureFixture, latest: float | None, outcome: str
+    ) -> None:
+        missed: list[dict[str, Any]] = []
+
+        def hear(sender: Job, signal: Signal, **details: Any) -> None:
+            missed.append(details)
+
+        signals.job_missed.connect(hear)
+        run = world.run(lambda: None)
+        run.won, run.latest = world.clock.monotonic(), latest
+        world.clock.advance(2)
+        world.runner.execute(run)
+        signals.job_missed.disconnect(hear)
+        assert world.all("release") == [(outcome,)]
+        assert run.outcome is None or run.outcome == outcome
+        if outcome == "missed":
+            assert world.names == ["release"]
+            assert missed == [{"key": "job-0", "scheduled_at": START, "count": 1}]
+            (record,) = caplog.records
+            assert (record.levelno, record.outcome) == (logging.WARNING, "missed")  # type: ignore[attr-defined]
+            text = "job-0 missed 2026-01-05 12:00:00+00:00: no worker was free until it was too late."
+            assert record.getMessage() == text
+        else:
+            assert missed == []
+
     def test_a_skipped_occurrence_is_told_with_its_reason(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO):
             run = world.execute(lambda: world.events.append(("handler",)), when=lambda: False)

@@ -13,6 +13,7 @@ import pytest
 from django_cronductor import signals
 from django_cronductor.exceptions import Stopping
 from django_cronductor.runner import RunContext
+from django_cronductor.workers import WorkerPool
 from tests.scheduler_world import DEADLINE, LocalStore, RedisStore, Replica, World, at, end_runs, start_runs
 
 # Runs close old connections around them, which counts as access to the database.
@@ -117,6 +118,26 @@ def test_what_is_too_late_is_reported_though_no_worker_is_free(world: World) -> 
     world.go(at(12, 2, 33))
     replica.settle()
     assert world.missed() == [("late", at(12, 1, 30), 1)]
+
+
+def test_a_run_for_which_a_worker_comes_free_after_its_grace_is_missed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where runs are short more are won than there are workers: then comes a long one, and they wait behind it."""
+    monkeypatch.setattr(WorkerPool, "room", 2)
+    for key in ("a", "b"):
+        world.slow_job("0 13 * * *", key, ttl=30, grace=60)
+    replica = world.replica(inline=False, max_workers=1)
+    world.tick()
+    world.until(at(13))
+    start_runs(world, replica)
+    assert replica.begun == 2
+    world.go(at(13, 1, 2))
+    end_runs(world, replica)
+    [ran] = world.runs
+    [other] = {"a", "b"} - {ran.key}
+    assert world.missed() == [(other, at(13), 1)]
+    assert (world.state(other).lease, world.state(other).last.outcome) == (None, "missed")
 
 
 def test_a_dead_run_is_looked_at_though_no_worker_is_free(world: World) -> None:
