@@ -139,12 +139,16 @@ def test_every_outcome_is_explained() -> None:
 # --- The page on the inside
 
 
-def test_every_module_that_is_named_exists() -> None:
-    [table] = [table for table in parse("internals.rst").findall(nodes.table) if "modules" in table["classes"]]
-    named = [node.astext() for node in table.findall(nodes.literal) if node.astext().endswith(".py")]
+def test_every_module_is_named_and_every_module_that_is_named_exists() -> None:
+    tables = [table for table in parse("internals.rst").findall(nodes.table) if "modules" in table["classes"]]
+    names = [
+        node.astext() for table in tables for row in table.findall(nodes.row) for node in row[0].findall(nodes.literal)
+    ]
     package = Path(django_cronductor.__file__).parent
-    assert len(named) > 15
-    assert [name for name in named if not (package / name).is_file()] == []
+    assert [name for name in names if not (package / name).exists()] == []
+    modules = {path.name for path in package.glob("*.py") if path.name != "__init__.py"}
+    packages = {path.parent.name for path in package.glob("*/__init__.py")} - {"migrations"}
+    assert (modules | packages) - {part for name in names for part in name.split("/")} == set()
 
 
 def test_every_picture_is_shown_and_can_be_read_aloud() -> None:
