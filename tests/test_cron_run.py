@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 import redis
-from django.core.management import CommandError
+from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test import override_settings
 
@@ -108,6 +109,15 @@ class TestOutcomes:
         called = Called("run", KEY, "--json")
         assert called.code == 1
         assert called.json == {"key": KEY, "outcome": "interrupted"}
+
+    def test_what_the_job_prints_is_not_among_the_json(
+        self, registry: JobRegistry, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        declare(registry, lambda context: print("42 users"))
+        call_command("cron", "run", KEY, "--json")
+        written = capsys.readouterr()
+        assert json.loads(written.out) == {"key": KEY, "outcome": "succeeded"}
+        assert "42 users" in written.err
 
     def test_a_condition_that_is_not_met_is_no_failure(self, registry: JobRegistry) -> None:
         work = declare(registry, when=lambda context: False)

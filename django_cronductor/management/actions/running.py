@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -45,7 +46,9 @@ def run(
     show_logs_somewhere()
     if not backend.shared:
         _look_at_history(command, registry, backend, key)
-    outcome = _run(registry, backend, key)
+    # What the job prints is no part of the one document that programs read.
+    with contextlib.redirect_stdout(sys.stderr) if options["json"] else contextlib.nullcontext():
+        outcome = _run(registry, backend, key)
     if options["json"]:
         output.write_json(command, {"key": key, "outcome": outcome})
     elif outcome in FINE:
