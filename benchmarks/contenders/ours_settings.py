@@ -33,5 +33,9 @@ DATABASES = {
     }
 }
 if "BENCHMARK_LOG_LEVEL" in os.environ:
-    LOGGING = {"version": 1, "loggers": {"django_cronductor": {"level": os.environ["BENCHMARK_LOG_LEVEL"]}}}
+    LOGGING = {
+        "version": 1,
+        "handlers": {"stderr": {"class": "logging.StreamHandler"}},
+        "loggers": {"django_cronductor": {"level": os.environ["BENCHMARK_LOG_LEVEL"], "handlers": ["stderr"]}},
+    }
 CRONDUCTOR = {"HISTORY": 100 if _PORT or "BENCHMARK_SQLITE" in os.environ else 0}
