@@ -20,7 +20,7 @@ from django_cronductor.exceptions import ConfigurationError
 from django_cronductor.instants import as_stored, from_stored
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import describe, mask, storable
-from django_cronductor.models import DeclaredJob, JobRun
+from django_cronductor.models import LEFT_OUT, SKIPPED, DeclaredJob, JobRun, for_writing
 from django_cronductor.records import DeadRecord, JobRecord, OpenRun, RunRecord, SkipRecord
 
 logger = get_logger(__name__)
@@ -28,11 +28,6 @@ logger = get_logger(__name__)
 T = TypeVar("T")
 Texts = dict[str, str]
 Answer = Callable[[bool], object]
-
-SKIPPED = -1
-"""The attempt of rows of occurrences that were not run."""
-LEFT_OUT = (JobRun.Outcome.CONDITION, JobRun.Outcome.MISSED)
-"""The outcomes of runs that were won and not made."""
 
 ROWS_PER_QUERY = 200
 ROWS_PER_PASS = 50
@@ -292,7 +287,7 @@ class DatabaseHistory:
         """Wait for work; tell whether there may be some. While none comes, no connection is kept that need not be."""
         with self._changed:
             if not self._changed.wait_for(self._is_wanted, IDLE):
-                _close_old_connections()
+                close_old_connections()
                 self._changed.wait_for(self._is_wanted, SEEN_EVERY)
             return bool(self._batch) or not self._closed
 
@@ -329,13 +324,13 @@ class DatabaseHistory:
             try:
                 self._write(batch)
             except Error:
-                _close_old_connections()
+                close_old_connections()
                 if self._failing:
                     raise
                 # A connection that was cut while it was idle, or replicas that waited for each other's rows: no outage.
                 self._write(batch)
         except Error as error:
-            _close_old_connections()
+            close_old_connections()
             self._failed(error)
             return False
         except Exception:  # Of a router of the project's, say; and one of ours must not hold up what comes after it.
@@ -364,7 +359,7 @@ class DatabaseHistory:
             jobs: dict[str, DeclaredJob] = {}
             runs: dict[str, tuple[int | None, int | None]] = {}
             for part in _parts([key for key, _ in wanted]):
-                known = DeclaredJob.objects.using(router.db_for_write(DeclaredJob)).filter(key__in=part)
+                known = for_writing(DeclaredJob).filter(key__in=part)
                 jobs |= {job.key: job for job in known}
                 newest = _for_writing().filter(job_key__in=part).order_by().values_list("job_key")
                 runs |= {key: (slot, fence) for key, slot, fence in newest.annotate(Max("slot"), Max("fencing_token"))}
@@ -580,7 +575,7 @@ def _what_is_missing() -> list[str]:
     return missing
 
 
-def _close_old_connections() -> None:
+def close_old_connections() -> None:
     """Do as Django does after a request, but leave a connection in a transaction: that of a test."""
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
@@ -674,9 +669,7 @@ def _seeds_of(job: DeclaredJob | None, newest: tuple[int | None, int | None], fi
 
 
 def _for_writing() -> QuerySet[JobRun]:
-    """Return the runs as the database that is written to has them: a reader may lag behind."""
-    rows: QuerySet[JobRun] = JobRun.objects.using(router.db_for_write(JobRun))
-    return rows
+    return for_writing(JobRun)
 
 
 def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from django.db import models
+from typing import TypeVar
+
+from django.db import models, router
 from django.utils.translation import gettext_lazy as _
 
 from django_cronductor.fields import KeyField
+
+M = TypeVar("M", bound=models.Model)
+
+SKIPPED = -1
+"""The attempt of rows of occurrences that were not run."""
 
 
 class DeclaredJob(models.Model):
@@ -109,3 +116,13 @@ class JobRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job_key} {self.scheduled_at or self.trigger}"
+
+
+LEFT_OUT = (JobRun.Outcome.CONDITION, JobRun.Outcome.MISSED)
+"""The outcomes of runs that were won and not made."""
+
+
+def for_writing(model: type[M]) -> models.QuerySet[M]:
+    """Return the rows of a model as the database that is written to has them: a reader may lag behind."""
+    rows: models.QuerySet[M] = model._default_manager.using(router.db_for_write(model))
+    return rows

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from django.db import Error, router, transaction
-from django.db.models import QuerySet
 
 from django_cronductor import signals
 from django_cronductor.backends.base import MANUAL, DeadRun, JobState, LockBackend
@@ -28,7 +27,7 @@ from django_cronductor.jobs import registry as default_registry
 from django_cronductor.keys import LONGEST_KEY
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import mask, storable
-from django_cronductor.models import DeclaredJob, JobRun
+from django_cronductor.models import DeclaredJob, JobRun, for_writing
 from django_cronductor.records import DeadRecord, History
 from django_cronductor.reports import to_datetime
 from django_cronductor.waiting import NoAnswer, within
@@ -191,7 +190,7 @@ def gone_jobs(
 ) -> list[GoneJob]:
     """Return the jobs in the database that are not declared here, by key, and what speaks against forgetting them."""
     try:
-        rows = [row for row in _jobs().order_by("key") if row.key not in registry]
+        rows = [row for row in for_writing(DeclaredJob).order_by("key") if row.key not in registry]
         runs = {row.key: JobRun.objects.filter(job_key=row.key).count() for row in rows}
     except Error as error:
         raise CronductorError(_unreadable(error)) from error
@@ -211,7 +210,7 @@ def prune(job: GoneJob, *, backend: LockBackend, registry: JobRegistry = default
     if job.kept is not None or job.key in registry:
         raise Refused(f"{job.key} is not deleted: {job.kept or 'it is declared here'}.")
     try:
-        row = _jobs().filter(pk=job.row.pk, last_seen=job.row.last_seen)
+        row = for_writing(DeclaredJob).filter(pk=job.row.pk, last_seen=job.row.last_seen)
         if not row.exists():
             return False
         _delete_runs(job.key)
@@ -243,14 +242,9 @@ def _reason_to_keep(
 
 def _delete_runs(key: str) -> None:
     """Delete all runs of a job, some at a time: there may be a million."""
-    using = router.db_for_write(JobRun)
-    while some := list(JobRun.objects.using(using).filter(job_key=key).values_list("pk", flat=True)[:ROWS_PER_DELETE]):
-        JobRun.objects.using(using).filter(pk__in=some).delete()
-
-
-def _jobs() -> QuerySet[DeclaredJob]:
-    rows: QuerySet[DeclaredJob] = DeclaredJob.objects.using(router.db_for_write(DeclaredJob))
-    return rows
+    rows = for_writing(JobRun).filter(job_key=key)
+    while some := list(rows.values_list("pk", flat=True)[:ROWS_PER_DELETE]):
+        for_writing(JobRun).filter(pk__in=some).delete()
 
 
 def find_job(key: str, backend: LockBackend, registry: JobRegistry, wait: float | None) -> Job | None:

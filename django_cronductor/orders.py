@@ -7,16 +7,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 
-from django.db import Error, connections, reset_queries, router
+from django.db import Error, connections, reset_queries
 from django.db.models import Q, QuerySet
 
 from django_cronductor.backends.base import REQUEST_LIFETIME, JobState, LockBackend
 from django_cronductor.exceptions import CronductorError
+from django_cronductor.history import close_old_connections
 from django_cronductor.instants import from_stored
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import mask
-from django_cronductor.models import DeclaredJob
+from django_cronductor.models import DeclaredJob, for_writing
 from django_cronductor.operations import take_lease_away
 from django_cronductor.records import History
 
@@ -82,9 +83,7 @@ class Orders:
         try:
             self._carry_out(list(_ordered()))
         except Error as error:
-            for connection in connections.all(initialized_only=True):
-                if not connection.in_atomic_block:  # As in a test.
-                    connection.close_if_unusable_or_obsolete()
+            close_old_connections()
             if not self._failing:
                 logger.error("The database does not tell what operators have ordered: %s", mask(error))
             self._failing = True
@@ -115,7 +114,7 @@ class Orders:
     def _take(self, row: DeclaredJob, column: str) -> bool:
         """Clear an order, and tell whether it is to be carried out: once, and while it counts."""
         at: datetime | None = getattr(row, column)
-        if at is None or not _rows().filter(pk=row.pk, **{column: at}).update(**{column: None}):
+        if at is None or not for_writing(DeclaredJob).filter(pk=row.pk, **{column: at}).update(**{column: None}):
             return False
         if datetime.now(timezone.utc) - from_stored(at) <= LIFETIME:
             return True
@@ -139,12 +138,7 @@ class Orders:
             logger.info("%s: nobody holds the lease that was to be released.", key, extra={"job": key})
 
 
-def _rows() -> QuerySet[DeclaredJob]:
-    rows: QuerySet[DeclaredJob] = DeclaredJob.objects.using(router.db_for_write(DeclaredJob))
-    return rows
-
-
 def _ordered() -> QuerySet[DeclaredJob]:
     nothing = Q(paused_at=None, run_requested_at=None, release_requested_at=None)
-    rows: QuerySet[DeclaredJob] = _rows().exclude(nothing).order_by("key")
+    rows: QuerySet[DeclaredJob] = for_writing(DeclaredJob).exclude(nothing).order_by("key")
     return rows

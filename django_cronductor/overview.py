@@ -19,7 +19,7 @@ from django_cronductor.instants import from_stored
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.jobs import registry as default_registry
 from django_cronductor.masking import mask
-from django_cronductor.models import DeclaredJob, JobRun
+from django_cronductor.models import LEFT_OUT, SKIPPED, DeclaredJob, JobRun
 from django_cronductor.reports import to_datetime
 from django_cronductor.schedules import Schedule
 from django_cronductor.waiting import NoAnswer, within
@@ -27,11 +27,6 @@ from django_cronductor.waiting import NoAnswer, within
 T = TypeVar("T")
 Status = Literal["running", "dead", "gone", "disabled", "paused", "idle"]
 
-SKIPPED = -1
-"""The attempt of rows of occurrences that were not run."""
-LEFT_OUT = (JobRun.Outcome.CONDITION, JobRun.Outcome.MISSED)
-"""The outcomes of runs that were won and not made."""
-RUNNING = str(JobRun.Outcome.RUNNING)
 ROWS_PER_QUERY = 10_000
 """Where the database has no limit of its own."""
 
@@ -207,7 +202,7 @@ def _holder_of(run: JobRun | None) -> Holder | None:
     if run is None:
         return None
     since = None if run.started_at is None else from_stored(run.started_at)
-    if run.outcome == RUNNING:
+    if run.outcome == str(JobRun.Outcome.RUNNING):
         return Holder(run.holder, since, None, run.fencing_token, True)
     ended = since if run.finished_at is None else from_stored(run.finished_at)
     return Holder(run.holder, since, None, run.fencing_token, False, run.outcome, ended)

@@ -17,7 +17,7 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from django.db import connections, router
+from django.db import connections
 from django.db.models import Max
 from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -28,7 +28,7 @@ from django_cronductor.exceptions import ConfigurationError, shown
 from django_cronductor.instants import from_stored
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import mask
-from django_cronductor.models import JobRun
+from django_cronductor.models import JobRun, for_writing
 from django_cronductor.runner import RunContext
 from django_cronductor.scheduler import Scheduler
 
@@ -210,7 +210,7 @@ class _Families:
 
 def last_successes() -> dict[str, float]:
     """Return when each job succeeded last, as the history knows it, in seconds since the epoch."""
-    rows = JobRun.objects.using(router.db_for_write(JobRun)).filter(outcome__in=SUCCESSES, finished_at__isnull=False)
+    rows = for_writing(JobRun).filter(outcome__in=SUCCESSES, finished_at__isnull=False)
     newest: list[tuple[str, datetime]] = list(
         rows.order_by().values_list("job_key").annotate(newest=Max("finished_at")).values_list("job_key", "newest")
     )
