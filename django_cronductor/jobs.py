@@ -6,7 +6,7 @@ import difflib
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
@@ -216,12 +216,7 @@ class JobRegistry:
         jobs = self._snapshot()
         if isinstance(key, str) and key in jobs:
             return jobs[key]
-        nearest = difflib.get_close_matches(key, jobs) if isinstance(key, str) and len(key) <= LONGEST_KEY else []
-        if nearest:
-            hint = f"; did you mean {' or '.join(nearest)}?"
-        else:
-            hint = f". Those that are: {_listed(sorted(jobs))}." if jobs else ", nor any other."
-        raise JobNotFound(f"No job {shown(key)} is declared{hint}")
+        raise not_found(key, jobs)
 
     def __iter__(self) -> Iterator[Job]:
         jobs = self._snapshot()
@@ -405,6 +400,17 @@ class _Draft:
         except ConfigurationError as error:
             # Without the way to it through our own code, which would hide the user's line in a long traceback.
             raise ConfigurationError(f"{subject}, declared at {self.place}: {error}") from None
+
+
+def not_found(key: object, known: Iterable[str]) -> JobNotFound:
+    """Return the error for a key that nobody knows, which names the nearest of those known, or else all."""
+    keys = sorted(known)
+    nearest = difflib.get_close_matches(key, keys) if isinstance(key, str) and len(key) <= LONGEST_KEY else []
+    if nearest:
+        hint = f"; did you mean {' or '.join(nearest)}?"
+    else:
+        hint = f". Those that are: {_listed(keys)}." if keys else ", nor any other."
+    return JobNotFound(f"No job {shown(key)} is declared{hint}")
 
 
 def _listed(keys: list[str]) -> str:

@@ -7,7 +7,6 @@ the jobs: there an order is left in the database, which runcron carries out with
 
 from __future__ import annotations
 
-import difflib
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -19,10 +18,10 @@ from django.db import Error, router, transaction
 from django_cronductor import signals
 from django_cronductor.backends.base import MANUAL, DeadRun, JobState, LockBackend
 from django_cronductor.conf import get_config
-from django_cronductor.exceptions import BackendError, CronductorError, JobNotFound, shown
+from django_cronductor.exceptions import BackendError, CronductorError
 from django_cronductor.history import SEEN_EVERY, DatabaseHistory
 from django_cronductor.instants import as_stored, from_stored
-from django_cronductor.jobs import Job, JobRegistry
+from django_cronductor.jobs import Job, JobRegistry, not_found
 from django_cronductor.jobs import registry as default_registry
 from django_cronductor.keys import LONGEST_KEY
 from django_cronductor.logs import get_logger
@@ -262,13 +261,6 @@ def find_job(key: str, backend: LockBackend, registry: JobRegistry, wait: float 
     if key not in known and not _store_knows(key, backend):
         raise not_found(key, known | {job.key for job in registry})
     return None
-
-
-def not_found(key: object, known: set[str]) -> JobNotFound:
-    """Return the error for a key that nobody knows, with the nearest of those that somebody does."""
-    nearest = difflib.get_close_matches(key, sorted(known)) if isinstance(key, str) and len(key) <= LONGEST_KEY else []
-    hint = f"; did you mean {' or '.join(nearest)}?" if nearest else "." if known else ", nor any other."
-    return JobNotFound(f"No job {shown(key)} is declared{hint}")
 
 
 def _store_knows(key: str, backend: LockBackend) -> bool:

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from django_cronductor.backends import create_backend
 from django_cronductor.backends.base import LockBackend
 from django_cronductor.history import in_transaction
-from django_cronductor.jobs import JobRegistry
-from django_cronductor.operations import not_found
+from django_cronductor.jobs import JobRegistry, not_found
 from django_cronductor.overview import Overview, get_overview
 
 DATABASE_WAIT = 5.0
