@@ -464,6 +464,15 @@ class DatabaseHistory:
             logger.warning("The database takes the history of runs again%s.", without)
 
 
+def open_history(keep: int, *, inline: bool) -> DatabaseHistory | None:
+    """Return a history whose tables are there, None if none is to be kept. Raises ConfigurationError as its `check`."""
+    if not keep:
+        return None
+    history = DatabaseHistory(keep, inline=inline)
+    history.check()
+    return history
+
+
 def in_transaction() -> bool:
     """Tell whether the caller is in a transaction of the history's database, as in a test."""
     return bool(connections[router.db_for_write(JobRun)].in_atomic_block)

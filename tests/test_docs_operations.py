@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from django_cronductor.management.actions import health, running
+from django_cronductor.management import process
 from django_cronductor.management.commands import cron
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "operations.rst").read_text(encoding="utf-8")
@@ -43,5 +43,5 @@ def test_every_action_is_listed() -> None:
 
 
 def test_every_exit_code_is_listed() -> None:
-    codes = {running.FAILED, running.HELD, health.UNHEALTHY, health.UNKNOWN, cron.USAGE, cron.UNREACHABLE, 0}
+    codes = {0, process.FAILED, process.USAGE, process.HELD, process.UNREACHABLE}
     assert {int(cell) for cell in table("codes")} == codes

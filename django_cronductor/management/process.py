@@ -6,8 +6,16 @@ import _thread
 import contextlib
 import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 
+FAILED, USAGE, HELD, UNREACHABLE = 1, 2, 3, 4
+"""The exit codes of the `cron` command beside 0; its help explains them."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""Those that ask a command to stop."""
 FLUSH_WAIT = 1.0
 """Seconds that an exit at once waits for what was printed and logged to be written."""
 
@@ -20,6 +28,20 @@ def show_logs_somewhere() -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
+
+
+@contextlib.contextmanager
+def heeding_signals(heed: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Call this at SIGTERM and SIGINT meanwhile; in another thread than the main one no signal can be had."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, heed) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def exit_at_once(code: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from django_cronductor import operations
-from django_cronductor.backends.base import DeadRun, LockBackend
+from django_cronductor.backends.base import MANUAL, DeadRun, LockBackend
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import output
 from django_cronductor.management.actions.asking import database_wait, get_views, operator
@@ -115,5 +115,5 @@ def _tell(command: BaseCommand, done: Done, as_json: bool, text: str) -> None:
 def _run(run: DeadRun | None) -> dict[str, Any] | None:
     if run is None:
         return None
-    at = None if run.run == "manual" else to_datetime(int(run.run)).isoformat()
+    at = None if run.run == MANUAL else output.iso(to_datetime(int(run.run)))
     return {"holder": run.holder, "scheduled_at": at, "fencing_token": run.fence}

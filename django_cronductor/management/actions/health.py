@@ -15,10 +15,10 @@ from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import output
 from django_cronductor.management.actions.ages import age
 from django_cronductor.management.actions.asking import get_views
+from django_cronductor.management.process import FAILED, UNREACHABLE
 from django_cronductor.operations import NOT_SEEN
 from django_cronductor.overview import JobView, Overview
 
-UNHEALTHY, UNKNOWN = 1, 4
 HEAD = ("JOB", "STATE", "LAST RUN", "LAST SUCCESS")
 
 Limit = tuple[str | None, timedelta]
@@ -61,7 +61,7 @@ def run(
     else:
         _show(command, overview)
     if wrong or unknown:
-        raise CommandError("\n".join(wrong + unknown), returncode=UNHEALTHY if wrong else UNKNOWN)
+        raise CommandError("\n".join(wrong + unknown), returncode=FAILED if wrong else UNREACHABLE)
 
 
 def _show(command: BaseCommand, overview: Overview) -> None:

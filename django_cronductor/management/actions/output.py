@@ -160,10 +160,10 @@ def as_json(view: JobView) -> dict[str, Any]:
         "pause_note": "" if row is None else row.pause_note,
         "schedule": schedule.expression if schedule is not None else row.expression if row is not None else None,
         "timezone": schedule.timezone if schedule is not None else row.timezone if row is not None else None,
-        "next_run": _iso(view.next_run),
+        "next_run": iso(view.next_run),
         "live": view.live,
         "state_error": view.state_error,
-        "requested_at": _iso(view.requested_at),
+        "requested_at": iso(view.requested_at),
         "holder": _holder(view.holder),
         "last_run": _run(view.last_run),
         "last_success": None if view.last_success is None else _stored(view.last_success.finished_at),
@@ -175,13 +175,13 @@ def overview_as_json(overview: Overview) -> dict[str, Any]:
     """Return all jobs, and what was asked, for programs."""
     seen = overview.instances
     return {
-        "now": _iso(overview.now),
+        "now": iso(overview.now),
         "backend": overview.backend,
         "shared": overview.shared,
         "history": overview.history,
         "store_error": overview.store_error,
         "database_error": overview.database_error,
-        "replicas": None if seen is None else {name: _iso(at) for name, at in sorted(seen.items())},
+        "replicas": None if seen is None else {name: iso(at) for name, at in sorted(seen.items())},
         "jobs": [as_json(view) for view in overview.jobs],
     }
 
@@ -191,12 +191,12 @@ def _holder(holder: Holder | None) -> dict[str, Any] | None:
         return None
     return {
         "instance": holder.instance,
-        "since": _iso(holder.since),
+        "since": iso(holder.since),
         "lease_left": holder.left,
         "fencing_token": holder.fencing_token,
         "live": holder.live,
         "outcome": holder.outcome,
-        "ended": _iso(holder.ended),
+        "ended": iso(holder.ended),
     }
 
 
@@ -219,8 +219,9 @@ def _run(run: JobRun | None) -> dict[str, Any] | None:
 
 
 def _stored(instant: datetime | None) -> str | None:
-    return None if instant is None else _iso(from_stored(instant))
+    return None if instant is None else iso(from_stored(instant))
 
 
-def _iso(instant: datetime | None) -> str | None:
+def iso(instant: datetime | None) -> str | None:
+    """Return an instant in ISO 8601 and UTC, to the millisecond."""
     return None if instant is None else instant.astimezone(timezone.utc).isoformat(timespec="milliseconds")

@@ -58,7 +58,7 @@ def run(
         told = [
             {
                 "key": job.key,
-                "last_seen": from_stored(job.row.last_seen).isoformat(),
+                "last_seen": output.iso(from_stored(job.row.last_seen)),
                 "runs": job.runs,
                 "kept": job.kept,
             }

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from types import FrameType
@@ -16,14 +14,13 @@ from django.core.management.base import BaseCommand, CommandError
 from django_cronductor.backends.base import LockBackend
 from django_cronductor.conf import get_config, scheduler_options
 from django_cronductor.exceptions import NotAcquired
-from django_cronductor.history import DatabaseHistory, in_transaction
+from django_cronductor.history import in_transaction, open_history
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import acting, output
 from django_cronductor.management.actions.asking import get_views
-from django_cronductor.management.process import exit_at_once, show_logs_somewhere
+from django_cronductor.management.process import FAILED, HELD, exit_at_once, heeding_signals, show_logs_somewhere
 from django_cronductor.scheduler import Scheduler
 
-FAILED, HELD = 1, 3
 FINE = ("succeeded", "enqueued", "condition")
 
 
@@ -60,10 +57,7 @@ def run(
 
 def _run(registry: JobRegistry, backend: LockBackend, key: str) -> str:
     config = get_config()
-    history = None
-    if config.history:
-        history = DatabaseHistory(config.history, inline=in_transaction())
-        history.check()
+    history = open_history(config.history, inline=in_transaction())
     scheduler = Scheduler(registry, backend, only=[key], inline=True, history=history, **scheduler_options(config))
     try:
         with _stopping_on_signals(scheduler):
@@ -92,9 +86,6 @@ def _look_at_history(command: BaseCommand, registry: JobRegistry, backend: LockB
 @contextlib.contextmanager
 def _stopping_on_signals(scheduler: Scheduler) -> Iterator[None]:
     """Tell the run to stop at the first SIGINT or SIGTERM, and leave at once at the second."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     told: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -103,9 +94,5 @@ def _stopping_on_signals(scheduler: Scheduler) -> Iterator[None]:
         told.append(number)
         scheduler.stop()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with heeding_signals(stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

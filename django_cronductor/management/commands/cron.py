@@ -12,8 +12,7 @@ from django_cronductor.exceptions import BackendError, ConfigurationError, Crond
 from django_cronductor.jobs import registry
 from django_cronductor.management.actions import acting, health, listing, output, pruning, running, upcoming
 from django_cronductor.management.actions.asking import opened_backend
-
-USAGE, UNREACHABLE = 2, 4
+from django_cronductor.management.process import FAILED, UNREACHABLE, USAGE
 
 
 class Action(NamedTuple):
@@ -78,4 +77,4 @@ def _told(error: CronductorError) -> str:
 def _code(error: CronductorError) -> int:
     if isinstance(error, (ConfigurationError, JobNotFound)):
         return USAGE
-    return UNREACHABLE if isinstance(error, BackendError) else 1
+    return UNREACHABLE if isinstance(error, BackendError) else FAILED

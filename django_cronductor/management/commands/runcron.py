@@ -20,16 +20,22 @@ from django.utils import autoreload
 
 import django_cronductor
 from django_cronductor.backends import create_backend
-from django_cronductor.conf import get_config, scheduler_options
+from django_cronductor.backends.base import LockBackend
+from django_cronductor.conf import Config, get_config, scheduler_options
 from django_cronductor.exceptions import BackendError, ConfigurationError, JobNotFound, shown
-from django_cronductor.history import DatabaseHistory, in_transaction
+from django_cronductor.history import DatabaseHistory, in_transaction, open_history
 from django_cronductor.jobs import registry
-from django_cronductor.management.process import FLUSH_WAIT, exit_at_once, show_logs_somewhere
+from django_cronductor.management.process import (
+    FLUSH_WAIT,
+    SIGNALS,
+    exit_at_once,
+    heeding_signals,
+    show_logs_somewhere,
+)
 from django_cronductor.management.reloading import Reloader, is_child
 from django_cronductor.orders import taking_orders
 from django_cronductor.scheduler import Scheduler
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 METRICS_HOST = "127.0.0.1"
 RELOAD_TIMEOUT = 5.0
 """Seconds that runs have to finish when code has changed."""
@@ -71,7 +77,7 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program: threads that still work at the end must not hold its exit."""
-        with self._stopping_on_signals():
+        with heeding_signals(self._on_signal):
             try:
                 super().run_from_argv(argv)
             except SystemExit as end:
@@ -91,7 +97,7 @@ class Command(BaseCommand):
         elif options["reload"]:
             sys.exit(Reloader(lambda text: self.stderr.write(self.style.WARNING(text))).run())
         else:
-            with self._stopping_on_signals():
+            with heeding_signals(self._on_signal):
                 self._run(**options)
 
     def _run_until_code_changes(self, options: dict[str, Any]) -> None:
@@ -122,48 +128,27 @@ class Command(BaseCommand):
         try:
             config = get_config()
             backend = create_backend(config)
-            heartbeat = HeartbeatFile(options["heartbeat_file"]) if options["heartbeat_file"] else None
-            history = None
-            if config.history:
-                # In a test's transaction it is written there; elsewhere nobody waits for a database that hangs.
-                history = DatabaseHistory(config.history, inline=options["once"] and in_transaction())
-                history.check()
-            chosen = scheduler_options(config)
-            if options["reload"]:
-                chosen["shutdown_timeout"] = min(config.shutdown_timeout, RELOAD_TIMEOUT)
-            self.scheduler = Scheduler(
-                registry,
-                backend,
-                only=options["only"],
-                exclude=options["exclude"],
-                inline=options["once"],
-                on_pass=heartbeat,
-                history=history,
-                **chosen,
-            )
+            # In a test's transaction it is written there; elsewhere nobody waits for a database that hangs.
+            history = open_history(config.history, inline=options["once"] and in_transaction())
+            scheduler = self.scheduler = _make_scheduler(config, backend, history, options)
         except (ConfigurationError, JobNotFound) as error:
             raise CommandError(str(error)) from error
-        if options["once"] and not backend.shared and history is None:
-            raise CommandError(
-                "--once needs to know what ran before, and the single-instance backend forgets it with the process: "
-                "use a Redis cache, keep a history, or leave out --once."
-            )
         if self.told_to_stop:
-            self.scheduler.stop()
+            scheduler.stop()
         try:
-            self._introduce(self.scheduler, config.autodiscover, config.timezone)
+            self._introduce(scheduler, config.autodiscover, config.timezone)
             with (
                 taking_orders(backend, registry, history),
-                self._metrics(self.scheduler, history=history is not None, **options),
+                self._metrics(scheduler, history=history is not None, **options),
             ):
-                code = self.scheduler.run_once() if options["once"] else self.scheduler.run()
+                code = scheduler.run_once() if options["once"] else scheduler.run()
         except (BackendError, ConfigurationError) as error:
             raise CommandError(str(error)) from error
         finally:
             backend.close()
             if history is not None:
                 history.close()
-        if options["once"] and not self.scheduler.begun:
+        if options["once"] and not scheduler.begun:
             self.stdout.write("There was nothing to run.")
         if code:
             self.stderr.write(self.style.ERROR("Some jobs were still running when SHUTDOWN_TIMEOUT was over."))
@@ -219,24 +204,36 @@ class Command(BaseCommand):
             self.stdout.flush()
             yield
 
-    @contextlib.contextmanager
-    def _stopping_on_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.told_to_stop:
             exit_at_once(1)
         self.told_to_stop = True
         if self.scheduler is not None:
             self.scheduler.stop()
+
+
+def _make_scheduler(
+    config: Config, backend: LockBackend, history: DatabaseHistory | None, options: dict[str, Any]
+) -> Scheduler:
+    """Return the scheduler that settings and options ask for. Raises ConfigurationError, or JobNotFound."""
+    if options["once"] and not backend.shared and history is None:
+        raise ConfigurationError(
+            "--once needs to know what ran before, and the single-instance backend forgets it with the process: "
+            "use a Redis cache, keep a history, or leave out --once."
+        )
+    chosen = scheduler_options(config)
+    if options["reload"]:
+        chosen["shutdown_timeout"] = min(config.shutdown_timeout, RELOAD_TIMEOUT)
+    return Scheduler(
+        registry,
+        backend,
+        only=options["only"],
+        exclude=options["exclude"],
+        inline=options["once"],
+        on_pass=HeartbeatFile(options["heartbeat_file"]) if options["heartbeat_file"] else None,
+        history=history,
+        **chosen,
+    )
 
 
 class HeartbeatFile:
