@@ -42,6 +42,13 @@ class Refused(CronductorError):
     """The operation makes no sense as things are; the text says why, and what to do."""
 
 
+class DatabaseFailed(CronductorError):
+    """The database cannot be asked; its error is the cause."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(mask(f"The database failed: {error}"))
+
+
 @dataclass(frozen=True)
 class Done:
     """
@@ -70,7 +77,7 @@ def request_run(
     Ask the replicas to run a job now, once, paused or not: the first that has a worker free, for a minute.
 
     This and its like raise JobNotFound for a job that nobody knows, Refused where it could come to nothing, and
-    BackendError or CronductorError if the store or the database failed. `database_wait`: seconds to wait for a database
+    BackendError or DatabaseFailed if the store or the database failed. `database_wait`: seconds to wait for a database
     that may hang, which is asked in a thread then.
     """
     job = find_job(key, backend, registry, database_wait)
@@ -192,7 +199,7 @@ def gone_jobs(
         rows = [row for row in for_writing(DeclaredJob).order_by("key") if row.key not in registry]
         runs = {row.key: JobRun.objects.filter(job_key=row.key).count() for row in rows}
     except Error as error:
-        raise CronductorError(_unreadable(error)) from error
+        raise DatabaseFailed(error) from error
     now = datetime.now(timezone.utc)
     states: list[JobState | BackendError | None] = [None] * len(rows)
     if backend.shared:
@@ -217,7 +224,7 @@ def prune(job: GoneJob, *, backend: LockBackend, registry: JobRegistry = default
             backend.forget(job.key)
         gone = bool(row.delete()[0])
     except Error as error:
-        raise CronductorError(_unreadable(error)) from error
+        raise DatabaseFailed(error) from error
     _note("%s is no longer declared, and is forgotten with its %d runs.", job.key, job.runs)
     return gone
 
@@ -282,7 +289,10 @@ def _set_pause(key: str, backend: LockBackend, paused: bool, values: dict[str, A
     (backend.pause if paused else backend.resume)(key)
     if not get_config().history:
         return Done(key, unrecorded='no history is kept (CRONDUCTOR["HISTORY"] is 0).')
-    return Done(key, unrecorded=_update(key, values, wait))
+    try:
+        return Done(key, unrecorded=_update(key, values, wait))
+    except DatabaseFailed as error:
+        return Done(key, unrecorded=str(error))
 
 
 def _order(key: str, column: str, wait: float | None) -> None:
@@ -293,7 +303,7 @@ def _order(key: str, column: str, wait: float | None) -> None:
         rows = DeclaredJob.objects
         seen = within(wait, lambda: rows.filter(key=key).values_list("last_seen", flat=True).first())
     except Error as error:
-        raise CronductorError(_unreadable(error)) from error
+        raise DatabaseFailed(error) from error
     if seen is None or now - from_stored(seen) > NOT_SEEN:
         since = "yet" if seen is None else f"since {from_stored(seen):%Y-%m-%d %H:%M:%S} UTC"
         raise Refused(f"No runcron with {key} has been seen {since}: start it first.")
@@ -310,7 +320,7 @@ def _must_keep_history() -> None:
 
 
 def _update(key: str, values: dict[str, Any], wait: float | None) -> str | None:
-    """Write to the job's row; return what is in the way, in plain words."""
+    """Write to the job's row; return in plain words why there is none."""
     using = router.db_for_write(DeclaredJob)
 
     def update() -> int:
@@ -321,14 +331,10 @@ def _update(key: str, values: dict[str, Any], wait: float | None) -> str | None:
     try:
         found = within(wait, update)
     except Error as error:
-        return _unreadable(error)
+        raise DatabaseFailed(error) from error
     return (
         None if found else f"No runcron that keeps a history has declared {key} yet, so the database has no row of it."
     )
-
-
-def _unreadable(error: Error) -> str:
-    return mask(f"The database failed: {error}")
 
 
 def _note(text: str, key: str, *words: object, **fields: object) -> None:

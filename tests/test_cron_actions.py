@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import override_settings
 
 from django_cronductor import overview
@@ -68,6 +68,17 @@ def without_database(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OperationalError("it is down: postgres://user:sesame-open@host")
 
     monkeypatch.setattr(overview, "_rows", fail)
+
+
+@pytest.fixture
+def without_answers() -> Iterator[None]:
+    """Let the database answer nothing."""
+
+    def fail(*args: Any) -> Any:
+        raise OperationalError("it is down")
+
+    with connection.execute_wrapper(fail):
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -501,6 +512,13 @@ class TestPauseAndResume:
             "shop.sync: it is to be paused: runcron, which has the locks in its "
         )
         assert Called("resume", KEY).out.startswith("shop.sync: it is to be resumed: runcron, ")
+
+    @pytest.mark.parametrize("action", [("pause", KEY), ("release", KEY, "--no-input"), ("prune",)])
+    @pytest.mark.usefixtures("in_memory", "without_answers")
+    def test_a_database_that_cannot_be_asked_has_code_4(self, action: tuple[str, ...]) -> None:
+        called = Called(*action)
+        assert (called.code, called.out) == (4, "")
+        assert called.error.startswith("The database failed: it is down")
 
     @pytest.mark.parametrize("action", ["pause", "resume", "release"])
     def test_an_unknown_job_is_named(self, action: str) -> None:

@@ -21,7 +21,7 @@ from django_cronductor.history import DatabaseHistory
 from django_cronductor.instants import as_stored
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.models import DeclaredJob, JobRun
-from django_cronductor.operations import Done, Refused
+from django_cronductor.operations import DatabaseFailed, Done, Refused
 from tests.history_records import job, run
 
 pytestmark = pytest.mark.django_db
@@ -357,7 +357,7 @@ class TestHangingDatabase:
 
     def test_an_order_fails(self, registry: JobRegistry, local: LocalBackend) -> None:
         for act in (operations.pause, operations.resume, operations.request_run, operations.release):
-            with pytest.raises(CronductorError, match=r"it has not answered for 0\.05 s"):
+            with pytest.raises(DatabaseFailed, match=r"it has not answered for 0\.05 s"):
                 act(KEY, backend=local, by="anna", registry=registry, database_wait=0.05)
 
     def test_a_job_that_the_store_knows_is_found(self, shared: LockBackend) -> None:

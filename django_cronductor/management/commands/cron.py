@@ -13,6 +13,7 @@ from django_cronductor.jobs import registry
 from django_cronductor.management.actions import acting, health, listing, output, pruning, running, upcoming
 from django_cronductor.management.actions.asking import opened_backend
 from django_cronductor.management.process import FAILED, UNREACHABLE, USAGE
+from django_cronductor.operations import DatabaseFailed
 
 
 class Action(NamedTuple):
@@ -77,4 +78,4 @@ def _told(error: CronductorError) -> str:
 def _code(error: CronductorError) -> int:
     if isinstance(error, (ConfigurationError, JobNotFound)):
         return USAGE
-    return UNREACHABLE if isinstance(error, BackendError) else FAILED
+    return UNREACHABLE if isinstance(error, (BackendError, DatabaseFailed)) else FAILED
