@@ -455,14 +455,15 @@ class Scheduler:
     # Claiming.
 
     def _claim_ready(self) -> None:
-        share = 1
+        in_vain = 0
         while self._agenda.ready and not self._stopping and self._clock.monotonic() >= self._trouble.retry_at:
             before = len(self._runs)
-            batch = self._batch(share)
+            # Of a burst that others have begun with nearly all is taken: nothing is won of what few are asked about.
+            # But who has met one or two of those by chance must not win what others have workers for.
+            batch = self._batch(2 ** max(0, in_vain - 2))
             if not batch or not self._claim(batch):
                 break
-            # Of a burst that others have begun with nearly all is taken: nothing is won of what few are asked about.
-            share = 1 if self._inline or len(self._runs) > before else share * 2
+            in_vain = 0 if self._inline or len(self._runs) > before else in_vain + 1
         self._notice_full()
 
     def _batch(self, share: int) -> dict[Entry, Claim]:

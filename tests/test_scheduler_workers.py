@@ -59,6 +59,20 @@ def test_two_replicas_share_a_burst_of_slow_jobs(world: World) -> None:
     assert world.skipped() == []
 
 
+def test_who_asks_about_what_another_runs_wins_no_more_then_than_it_has_workers_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.shuffle", lambda items: None)  # All ask in the same order.
+    for number in range(6):
+        world.slow_job("0 13 * * *", f"slow-{number}")
+    replicas = [world.replica(inline=False, max_workers=1) for _ in range(3)]
+    world.tick()
+    world.until(at(13))
+    for number, replica in enumerate(replicas, 1):
+        start_runs(world, replica, number)
+    assert [replica.begun for replica in replicas] == [1, 1, 1]
+
+
 def test_what_waited_for_a_worker_runs_when_one_is_free(world: World) -> None:
     world.slow_job("0 1 12 * * *", "first")
     world.slow_job("1 1 12 * * *", "second")
