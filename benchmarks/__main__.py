@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench, Row
 from benchmarks.environments import DIRECTORY, Environments
-from benchmarks.report import machine, table, write_json
+from benchmarks.report import machine, page, table, write_json
 
 FIGURES = (
     "lateness",
@@ -40,6 +40,7 @@ def read(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="little of everything, once: does it work?")
     parser.add_argument("--repeats", type=int, default=5, help="how often everything is measured, 5 by default")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the tables for the documentation there, too")
     parser.add_argument("--venvs", type=Path, default=DIRECTORY, metavar="DIR", help="where the peers are installed")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write the pictures of the growth there")
     return parser.parse_args(arguments)
@@ -49,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print and write."""
     options = read(arguments)
     figures: dict[str, list[Row]] = {}
+    titles: dict[str, str] = {}
     with Bench(Environments(options.venvs), quick=options.quick, repeats=options.repeats) as bench:
         found = machine(bench.redis.info("server"))
         for name, value in found.items():
@@ -56,12 +58,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(flush=True)
         for name in options.only:
             figure = import_module(f"benchmarks.figures.{name}")
-            figures[name] = list(figure.measure(bench))
+            figures[name], titles[name] = list(figure.measure(bench)), figure.TITLE
             print(table(figure.TITLE, figures[name]), flush=True)
             if options.plots and hasattr(figure, "draw"):
                 figure.draw(figures[name], options.plots)
             if options.json:
                 write_json(options.json, found, figures)
+            if options.page:
+                options.page.write_text(page(found, figures, titles), encoding="utf-8")
     return 0
 
 

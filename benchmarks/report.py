@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import platform
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench import Row
+
+HEADINGS = ("case", "what", "who", "median", "range", "unit", "ratio", "note")
 
 
 def machine(server: dict[str, Any]) -> dict[str, str]:
@@ -46,16 +50,38 @@ def _version(name: str) -> str:
 
 def table(title: str, rows: Iterable[Row]) -> str:
     """Return rows as text: median, range and how it compares with the base of the same case."""
-    rows = list(rows)
-    cells: list[Sequence[str]] = [("case", "what", "who", "median", "range", "unit", "ratio", "")]
-    for row in rows:
-        span = f"{_number(min(row.values))} - {_number(max(row.values))}"
-        cells.append(
-            (row.case, row.what, row.contender, _number(row.median), span, row.unit, _ratio(row, rows), row.note)
-        )
+    cells = [HEADINGS, *_cells(list(rows))]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     return "\n".join([title, "=" * len(title), lines[0], "-" * len(lines[0]), *lines[1:], ""])
+
+
+def page(found: dict[str, str], figures: dict[str, list[Row]], titles: dict[str, str]) -> str:
+    """Return everything as tables in reStructuredText."""
+    parts = [".. Written by: python -m benchmarks --page FILE", ""]
+    parts += [f":{name.capitalize()}: {value}" for name, value in found.items()]
+    for name, rows in figures.items():
+        parts += ["", titles[name], "-" * len(titles[name]), "", ".. csv-table::", "   :header-rows: 1", ""]
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([HEADINGS, *_cells(rows)])
+        parts += [f"   {line}" for line in text.getvalue().splitlines()]
+    return "\n".join([*parts, ""])
+
+
+def _cells(rows: Sequence[Row]) -> list[Sequence[str]]:
+    return [
+        (
+            row.case,
+            row.what,
+            row.contender,
+            _number(row.median),
+            f"{_number(min(row.values))} - {_number(max(row.values))}",
+            row.unit,
+            _ratio(row, rows),
+            row.note,
+        )
+        for row in rows
+    ]
 
 
 def _ratio(row: Row, rows: Sequence[Row]) -> str:
