@@ -155,34 +155,38 @@ def get_overview(
     views = [_view(key, declared.get(key), records, store, config.timezone) for key in found]
     return Overview(
         views,
-        store.backend,
-        store.shared,
-        config.history > 0,
-        store.now,
-        store.error,
-        records.error,
-        store.instances,
+        backend=store.backend,
+        shared=store.shared,
+        history=config.history > 0,
+        now=store.now,
+        store_error=store.error,
+        database_error=records.error,
+        instances=store.instances,
     )
 
 
 def _view(key: str, job: Job | None, records: _Records, store: _Store, timezone: str) -> JobView:
+    row = records.rows.get(key)
+
+    def run(name: str) -> JobRun | None:
+        """Return the run whose id the job's row has been given under that name."""
+        return records.runs.get(getattr(row, name, None) or 0)
+
     schedule = None if job is None else job.schedule(timezone)
     state = store.states.get(key)
-    row = records.rows.get(key)
-    runs = [records.runs.get(getattr(row, name, None) or 0) for name in ("last_run_id", "running_id")]
-    successes = [records.runs.get(getattr(row, name, None) or 0) for name in ("last_success_id", "last_enqueued_id")]
+    successes = [found for found in (run("last_success_id"), run("last_enqueued_id")) if found is not None]
     return JobView(
         key,
         store.now,
-        job,
-        schedule,
-        row,
-        state if isinstance(state, JobState) else None,
-        None if state is None or isinstance(state, JobState) else str(state),
-        runs[0],
-        max((run for run in successes if run is not None), key=lambda run: run.pk, default=None),
-        runs[1],
-        None if schedule is None else schedule.next_after(store.now),
+        job=job,
+        schedule=schedule,
+        row=row,
+        state=None if isinstance(state, BackendError) else state,
+        state_error=str(state) if isinstance(state, BackendError) else None,
+        last_run=run("last_run_id"),
+        last_success=max(successes, key=lambda found: found.pk, default=None),
+        running=run("running_id"),
+        next_run=None if schedule is None else schedule.next_after(store.now),
     )
 
 

@@ -89,9 +89,8 @@ class _Field(NamedTuple):
     values: tuple[int, ...]
     # ("last", days before it, 0), ("workday", day, 0), ("nth", weekday, n): a day or an n of 0 is the last of the month
     special: tuple[tuple[str, int, int], ...]
-    lone_steps: tuple[
-        tuple[str, int], ...
-    ]  # terms whose step is larger than what it steps through, and their one value
+    # terms whose step is larger than what it steps through, and their one value
+    lone_steps: tuple[tuple[str, int], ...]
 
     @property
     def starred(self) -> bool:

@@ -82,8 +82,6 @@ BAD_LOCATION = (
     '"redis://user:password@host:6379/1", with rediss:// for TLS, or "unix:///path/of/socket?db=1", and in a password '
     "%2F for /, %3F for ?, %23 for #, %40 for @, %3A for : and %25 for %."
 )
-
-
 BAD_OPTION = (
     'CACHES[{alias!r}]["OPTIONS"] has {option!r}, which no connection to Redis takes. The cache of Django passes its '
     "OPTIONS on to redis-py, which has the password as 'password' and the database number as 'db'; 'PASSWORD' and "
@@ -174,14 +172,16 @@ class RedisBackend(LockBackend):
         locks = [lease for lease in leases if lease.run is None]
         return self._mixed(
             leases,
-            lambda: self._batch("renew", [self._job(one.key) for one in jobs], map(_owner, jobs), _renew_result, True),
+            lambda: self._batch(
+                "renew", [self._job(one.key) for one in jobs], map(_owner, jobs), _renew_result, upkeep=True
+            ),
             lambda: self._batch(
                 "lock_renew",
                 [self._lock(one.key) for one in locks],
                 [(one.token, one.fence, one.ttl, one.holder) for one in locks],
                 _renew_result,
-                True,
-                [self._counter],
+                upkeep=True,
+                extra=[self._counter],
             ),
         )
 
@@ -196,14 +196,14 @@ class RedisBackend(LockBackend):
                 [self._job(one.lease.key) for one in jobs],
                 [(*_owner(one.lease), one.outcome) for one in jobs],
                 _release_result,
-                True,
+                upkeep=True,
             ),
             lambda: self._batch(
                 "lock_release",
                 [self._lock(one.key) for one in locks],
                 [(one.token,) for one in locks],
                 _release_result,
-                True,
+                upkeep=True,
             ),
         )
 
@@ -489,6 +489,7 @@ class RedisBackend(LockBackend):
         keys: list[str],
         rows: Iterable[tuple[Any, ...]],
         parse: Callable[[Any], T],
+        *,
         upkeep: bool = False,
         extra: Sequence[str] = (),
     ) -> Reply[T]:
