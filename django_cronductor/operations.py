@@ -34,6 +34,9 @@ from django_cronductor.waiting import NoAnswer, within
 logger = get_logger(__name__)
 
 ROWS_PER_DELETE = 500
+NOT_PAUSED: dict[str, Any] = {"paused_at": None, "paused_by": "", "pause_note": ""}
+CORRECTIONS = 3
+"""How often a pause is written again where others change it at the same time."""
 NOT_SEEN = timedelta(seconds=3 * SEEN_EVERY)
 """A job that no replica has noted as seen for so long has none that runs it."""
 
@@ -121,7 +124,7 @@ def resume(
 ) -> Done:
     """Let a paused job run again, from its next occurrence on."""
     find_job(key, backend, registry, database_wait)
-    done = _set_pause(key, backend, False, {"paused_at": None, "paused_by": "", "pause_note": ""}, database_wait)
+    done = _set_pause(key, backend, False, NOT_PAUSED, database_wait)
     _note("%s was resumed by %s.", key, by)
     return done
 
@@ -290,9 +293,30 @@ def _set_pause(key: str, backend: LockBackend, paused: bool, values: dict[str, A
     if not get_config().history:
         return Done(key, unrecorded='no history is kept (CRONDUCTOR["HISTORY"] is 0).')
     try:
-        return Done(key, unrecorded=_update(key, values, wait))
+        return Done(key, unrecorded=_note_pause(key, backend, paused, values, wait))
     except DatabaseFailed as error:
         return Done(key, unrecorded=str(error))
+
+
+def _note_pause(key: str, backend: LockBackend, paused: bool, values: dict[str, Any], wait: float | None) -> str | None:
+    """Write it to the row, and what the store has where others came between: a lost store is filled from the row."""
+    reason = _update(key, values, wait)
+    for _ in range(CORRECTIONS):
+        found = _is_paused(key, backend)
+        if reason is not None or found is None or found is paused:
+            break
+        paused = found
+        at = as_stored(datetime.now(timezone.utc)) if paused else None
+        reason = _update(key, {**NOT_PAUSED, "paused_at": at}, wait)
+    return reason
+
+
+def _is_paused(key: str, backend: LockBackend) -> bool | None:
+    """Tell what the store has; None if it does not answer."""
+    with suppress(BackendError):
+        [state] = backend.states([key]).answers
+        return state.paused if isinstance(state, JobState) else None
+    return None
 
 
 def _order(key: str, column: str, wait: float | None) -> None:

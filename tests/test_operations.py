@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -190,6 +190,29 @@ class TestPause:
         assert not state(shared).paused
         row.refresh_from_db()
         assert (row.paused_at, row.paused_by, row.pause_note) == (None, "", "")
+
+    @pytest.mark.parametrize("first", [operations.pause, operations.resume])
+    def test_the_row_says_what_the_store_has_though_two_act_at_once(
+        self,
+        first: Callable[..., Done],
+        registry: JobRegistry,
+        shared: LockBackend,
+        row: DeclaredJob,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        second = operations.resume if first is operations.pause else operations.pause
+        update, between = operations._update, [second]
+
+        def late(*arguments: Any) -> str | None:
+            if between:
+                between.pop()(KEY, backend=shared, by="bob", registry=registry)
+            return update(*arguments)
+
+        monkeypatch.setattr(operations, "_update", late)
+        assert first(KEY, backend=shared, by="anna", registry=registry) == Done(KEY)
+        row.refresh_from_db()
+        assert state(shared).paused is (second is operations.pause)
+        assert (row.paused_at is not None) is state(shared).paused
 
     def test_what_no_database_can_store_is_stored_otherwise(
         self, registry: JobRegistry, shared: LockBackend, row: DeclaredJob
