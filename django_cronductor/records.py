@@ -9,6 +9,9 @@ from typing import Protocol
 
 from django_cronductor.backends.base import Seeds
 
+SUCCESSES = ("succeeded", "enqueued")
+"""The outcomes of runs that went well."""
+
 
 @dataclass(frozen=True)
 class JobRecord:

@@ -24,14 +24,14 @@ class Action:
     """
     One thing to do to a job.
 
-    `record` is what the admin's log says. `perform` gets what operations take, `told` says in the user's language what
-    has happened.
+    `verb` stands on its button, `confirmation` on that of the page which asks first. `record` is what the admin's log
+    says. `perform` gets what operations take, `told` says in the user's language what has happened.
     """
 
     name: str
     permission: str
     verb: str | Promise
-    question: str | Promise
+    confirmation: str | Promise
     record: str
     perform: Callable[..., Done]
     told: Callable[[Done], str]

@@ -17,9 +17,9 @@ from django.utils.translation import gettext_lazy as _
 from django_cronductor.admin.pictures import Kind
 from django_cronductor.instants import from_stored
 from django_cronductor.models import JobRun
+from django_cronductor.records import SUCCESSES
 
 RUNNING = str(JobRun.Outcome.RUNNING)
-GOOD = (str(JobRun.Outcome.SUCCEEDED), str(JobRun.Outcome.ENQUEUED))
 NOT_RUN = (
     str(JobRun.Outcome.HELD),
     str(JobRun.Outcome.MISSED),
@@ -35,7 +35,7 @@ def kind_of(outcome: str) -> Kind:
     """Return which of four kinds an outcome is."""
     if outcome == RUNNING:
         return "running"
-    return "good" if outcome in GOOD else "skipped" if outcome in NOT_RUN else "bad"
+    return "good" if outcome in SUCCESSES else "skipped" if outcome in NOT_RUN else "bad"
 
 
 def outcome_label(outcome: str) -> str:

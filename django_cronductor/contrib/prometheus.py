@@ -29,6 +29,7 @@ from django_cronductor.instants import from_stored
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import mask
 from django_cronductor.models import JobRun, for_writing
+from django_cronductor.records import SUCCESSES
 from django_cronductor.runner import RunContext
 from django_cronductor.scheduler import Scheduler
 
@@ -36,7 +37,6 @@ logger = get_logger(__name__)
 
 OUTCOMES = ("succeeded", "failed", "timed out", "lost", "interrupted", "abandoned", "enqueued")
 REASONS = ("held", "missed", "paused", "condition")
-SUCCESSES = ("succeeded", "enqueued")
 DURATIONS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 LATENESSES = (0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 60.0, 300.0, 3600.0)
 """The upper bounds of the histograms' buckets, in seconds."""

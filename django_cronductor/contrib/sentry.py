@@ -23,13 +23,13 @@ from sentry_sdk.scope import add_global_event_processor
 from django_cronductor import signals
 from django_cronductor.conf import get_config
 from django_cronductor.jobs import Job
+from django_cronductor.records import SUCCESSES
 from django_cronductor.runner import RunContext
 
 if TYPE_CHECKING:
     from sentry_sdk._types import Event, Hint, MonitorConfig
 
 JOB_TAG, OCCURRENCE_TAG = "cronductor.job", "cronductor.scheduled_at"
-SUCCESSES = ("succeeded", "enqueued")
 LONGEST_SLUG = 50
 MOST_MINUTES = 28 * 24 * 60
 """Sentry takes no margin and no runtime that is longer."""

@@ -19,9 +19,10 @@ from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import acting, output
 from django_cronductor.management.actions.asking import get_views
 from django_cronductor.management.process import FAILED, HELD, exit_at_once, heeding_signals, show_logs_somewhere
+from django_cronductor.records import SUCCESSES
 from django_cronductor.scheduler import Scheduler
 
-FINE = ("succeeded", "enqueued", "condition")
+FINE = (*SUCCESSES, "condition")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
