@@ -17,14 +17,21 @@ from django_cronductor.store import StoreClock
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """One job in the loop. Instants are milliseconds on the store's clock, moments seconds on the monotonic clock."""
+    """
+    One job in the loop.
+
+    Instants are milliseconds on the store's clock, moments (`look_at` and its like) seconds on the monotonic clock;
+    `ttl` and `grace` are milliseconds.
+    """
 
     job: Job
     schedule: Schedule
     ttl: int
     grace: int
     number: int
+    """What tells it from others in a heap."""
     generation: int
+    """That of the job whose start it has followed."""
     since: int = 0
     """The instant of its declaration in the store; 0: not declared yet."""
     floor: int = 0
@@ -38,9 +45,11 @@ class Entry:
     request: str | None = None
     """The token of a `take_request` that was not answered."""
     due_at: int | None = None
+    """The instant for which it is in the heap of what is due."""
     look_at: float | None = None
     """When to ask about `known` again: the lease that stood in its way ends then."""
     look_planned: float | None = None
+    """The moment for which that is in the heap of what is later."""
     again_at: float | None = None
     """When to try again what could not be asked or was too early."""
     runs: int = 0
@@ -48,6 +57,7 @@ class Entry:
     failing: bool = False
     """Whether the store could not work on this job alone, the last time."""
     gone: bool = False
+    """Whether the replica has the job no longer; the heaps may still have it."""
 
     @property
     def fingerprint(self) -> str:
@@ -90,8 +100,11 @@ class Agenda:
         self._grace = default_grace
         self._numbers = 0
         self._destroyed: set[str] = set()
+        """Keys of jobs that were here before."""
         self._due: list[tuple[int, int, Entry]] = []
+        """A heap of the instants at which jobs are due. What has changed since it was put there is passed over."""
         self._later: list[tuple[float, int, Entry]] = []
+        """A heap, too, of the moments of looks and retries."""
 
     def follow(self, jobs: Iterable[Job]) -> list[Entry]:
         """Have exactly these jobs; return the entries that are new, to be declared to the store."""

@@ -168,11 +168,17 @@ class Scheduler:
         self._connected = False
         self._stopping = False
         self._beaten = False
+        """Whether a heartbeat was answered: from then on the store knows this instance, or has lost its data."""
         self._up_since = 0
+        """What was due before this instant, at the start or in an outage, is a catch-up."""
         self._touched: int | None = None
+        """The instant before which the claim connection was touched last."""
         self._called_at = 0.0
+        """When the store answered last, on the monotonic clock, as are the two below."""
         self._scan_at = 0.0
+        """Before that a queue is not looked through again while no worker is free."""
         self._full_since: float | None = None
+        """Since when jobs wait for a worker."""
         self._full_told = False
         self._ahead_told = False
         self._roster.sync()
