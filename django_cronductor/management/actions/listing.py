@@ -41,15 +41,9 @@ def run(
 def _row(view: JobView) -> tuple[str, ...]:
     schedule = _schedule(view)
     state, last = output.state_of(view), output.last_of(view)
-    if view.schedule is None:
-        return output.quoted(view.key), schedule, "-", "-", state, last
-    if view.next_run is None:
-        return output.quoted(view.key), schedule, "never again", "-", state, last
-    local = output.in_zone(view.next_run, view.schedule.timezone)
-    if view.status in ("disabled", "paused"):
-        local, utc = "-", "-"
-    else:
-        utc = output.in_utc(view.next_run)
+    local = utc = "-"
+    if view.schedule is not None and view.next_run is not None and view.status not in ("disabled", "paused"):
+        local, utc = output.in_zone(view.next_run, view.schedule.timezone), output.in_utc(view.next_run)
     return output.quoted(view.key), schedule, local, utc, state, last
 
 
