@@ -612,6 +612,15 @@ class TestPrune:
         assert DeclaredJob.objects.exists()
 
     @pytest.mark.usefixtures("old")
+    def test_what_is_to_be_deleted_is_shown_before_it_is_asked_though_json_is_wanted(
+        self, answer: Callable[[str | None], None]
+    ) -> None:
+        answer(None)
+        called = Called("prune", "--json")
+        assert (called.code, called.out, called.error) == (1, "", "Nothing was deleted.")
+        assert called.err.startswith("To be deleted with their runs: 'old one'.")
+
+    @pytest.mark.usefixtures("old")
     def test_json_says_what_was_deleted(self) -> None:
         found = Called("prune", "--no-input", "--json").json
         assert [(one["key"], one["runs"], one["kept"]) for one in found["gone"]] == [("old one", 1, None)]

@@ -138,6 +138,14 @@ def test_no_jobs_is_a_warning_that_names_the_apps_searched(registry: JobRegistry
     assert "django_cronductor" in said.err
 
 
+def test_options_that_leave_no_job_are_named(registry: JobRegistry, on_redis: str) -> None:
+    registry.schedule("* * * * *", print, key="shop.sync")
+    assert (
+        "There are no jobs to run: --only and --exclude leave none of 1."
+        in Called(once=True, exclude=["shop.sync"]).err
+    )
+
+
 def test_no_jobs_without_autodiscovery_says_so(registry: JobRegistry, on_redis: str) -> None:
     with override_settings(CRONDUCTOR={**settings.CRONDUCTOR, "AUTODISCOVER": None}):
         assert "There are no jobs to run: AUTODISCOVER is off." in Called(once=True).err

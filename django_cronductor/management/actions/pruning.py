@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -51,6 +52,8 @@ def run(
     if not options["json"]:
         _show(command, gone)
     if doomed and not dry_run:
+        if interactive and options["json"]:  # Nobody agrees to what was not shown.
+            command.stderr.write(f"To be deleted with their runs: {_listed(job.key for job in doomed)}.")
         if interactive and not agreed(command):
             raise CommandError("Nothing was deleted.")
         deleted = [job.key for job in doomed if operations.prune(job, backend=backend, registry=registry)]
@@ -66,7 +69,11 @@ def run(
         ]
         output.write_json(command, {"gone": told, "deleted": deleted})
     elif deleted:
-        command.stdout.write(f"Deleted: {', '.join(map(output.quoted, deleted))}.")
+        command.stdout.write(f"Deleted: {_listed(deleted)}.")
+
+
+def _listed(keys: Iterable[str]) -> str:
+    return ", ".join(map(output.quoted, keys))
 
 
 def _show(command: BaseCommand, gone: list[GoneJob]) -> None:

@@ -169,7 +169,8 @@ class Command(BaseCommand):
         if not jobs:
             searched = ", ".join(config.label for config in apps.get_app_configs())
             where = f"no module named {module!r} in {searched} declares any" if module else "AUTODISCOVER is off"
-            self.stderr.write(self.style.WARNING(f"There are no jobs to run: {where}."))
+            why = f"--only and --exclude leave none of {len(registry)}" if len(registry) else where
+            self.stderr.write(self.style.WARNING(f"There are no jobs to run: {why}."))
         self.stdout.flush()
 
     @contextlib.contextmanager
