@@ -197,6 +197,7 @@ def test_where_the_calendar_ends_there_is_nothing(zone: str) -> None:
     assert schedule.next_after_ms(10**30) is None
     assert schedule.latest_until_ms(-(10**30)) is None
     assert schedule.next_after(datetime(9999, 1, 2, tzinfo=UTC)) is None
+    assert Schedule("0 0 31 12 *", zone).latest_until(datetime(1, 1, 5, tzinfo=UTC)) is None
     assert schedule.latest_until_ms(10**30) == schedule.latest_until_ms(to_ms(datetime(9999, 12, 1, tzinfo=UTC)))
     assert schedule.next_after_ms(-(10**30)) == schedule.next_after_ms(to_ms(datetime.min.replace(tzinfo=UTC)))
 
