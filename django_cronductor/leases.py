@@ -188,7 +188,7 @@ class LeaseKeeper:
 
     def _run(self) -> None:
         while not self._stopped:
-            if self._releases and not self._stopped:
+            if self._given_back and not self._stopped:
                 threading.Event().wait(GATHER)  # Not time.sleep(), which fails under a clock that libfaketime moves.
             self._dirty, self._look_at = False, math.inf  # Before the pass: what comes during it is seen after it.
             try:

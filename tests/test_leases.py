@@ -725,6 +725,23 @@ class TestThread:
         keeper.release(keeper.hold(lease(), clock.monotonic()), "succeeded")
         assert sent.wait(PATIENCE)
 
+    def test_releases_soon_after_one_another_go_in_one_call(
+        self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def note(leases: list[Lease]) -> list[ReleaseResult]:
+            sent.set()
+            return [ReleaseResult(True)] * len(leases)
+
+        sent = threading.Event()
+        backend.on_release = note
+        monkeypatch.setattr("django_cronductor.leases.GATHER", 1.0)
+        keeper.start()
+        keeper.release(keeper.hold(lease("a"), clock.monotonic()), "succeeded")
+        assert not sent.wait(0.1)
+        keeper.release(keeper.hold(lease("b"), clock.monotonic()), "succeeded")
+        assert sent.wait(PATIENCE)
+        assert [[one.lease.key for one in releases] for _, releases in backend.releases] == [["a", "b"]]
+
     @pytest.mark.parametrize("what", ["hold", "release"])
     def test_what_comes_during_a_pass_is_seen_right_after_it(
         self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend, what: str
