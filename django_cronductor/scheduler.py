@@ -167,6 +167,8 @@ class Scheduler:
         """As the keeper's thread has it: what it tells the loop may wait in the inbox."""
         self._connected = False
         self._stopping = False
+        self._gathering = True
+        """Whether what becomes due is taken up."""
         self._beaten = False
         """Whether a heartbeat was answered: from then on the store knows this instance, or has lost its data."""
         self._up_since = 0
@@ -243,7 +245,8 @@ class Scheduler:
         self._roster.sync()
         if self._roster.declare_again():
             self._answered("acquire")
-        self._agenda.gather()
+        if self._gathering:
+            self._agenda.gather()
         self._claim_ready()
         self._take_requests()
         self._watch_runs()
@@ -301,6 +304,8 @@ class Scheduler:
             wait = self.tick()
             if self._trouble.is_failing("acquire"):
                 raise BackendError("The lock store failed while it was asked what is to be run.")
+            # What becomes due while these run is left to the next time: this one might never end.
+            self._gathering = bool(self._roster.undeclared)
             if not self._agenda.ready and not self._roster.undeclared and not self._unwritten:
                 return
             self._read_inbox(wait)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,6 +51,13 @@ class Hanging(DatabaseHistory):
 
     def begun(self, run: RunRecord, answer: Callable[[bool], object]) -> None:
         self.waiting.append((run, answer))
+
+
+class Later(DatabaseHistory):
+    """A history that says only while the loop waits that a row is written."""
+
+    def begun(self, run: RunRecord, answer: Callable[[bool], object]) -> None:
+        super().begun(run, lambda ours: threading.Timer(0.02, answer, [ours]).start())
 
 
 def rows(*fields: str) -> list[Any]:
@@ -277,3 +285,17 @@ def test_a_dead_run_and_its_second_attempt_have_a_row_each(world: World, history
     dying.wait_for_workers()
     other.tick()
     assert JobRun.objects.get(attempt=1).outcome == "succeeded"
+
+
+def test_once_leaves_what_becomes_due_while_it_works_to_the_next_time(world: World) -> None:
+    def take_longer_than_a_minute(context: Any) -> None:
+        world.clock.advance(90)
+        if len(world.runs) > 3:
+            replica.stop()
+
+    world.job("* * * * *", body=take_longer_than_a_minute)
+    assert world.replica(history=Later(keep=50, inline=True)).run_once() == 0
+    world.until(at(12, 1, 0.25))
+    replica = world.replica(history=Later(keep=50, inline=True))
+    assert replica.run_once() == 0
+    assert world.ran() == [at(12, 1)]
