@@ -335,3 +335,13 @@ def test_changed_plans_do_not_pile_up(desk: Desk) -> None:
     assert len(desk.agenda._later) < 200
     desk.clock.advance(86_400)
     assert desk.ready() == ["job"], "what is planned still is"
+
+
+def test_changed_instants_do_not_pile_up(desk: Desk) -> None:
+    entry = desk.entry()
+    for number in range(1_000):
+        entry.asked = NOON + (number % 2) * 3_600_000
+        desk.agenda.plan(entry)
+    assert len(desk.agenda._due) < 200
+    desk.clock.advance(2 * 3_600)
+    assert desk.ready() == ["job"], "what is planned still is"

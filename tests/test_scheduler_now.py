@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from django_cronductor.backends.base import Declaration, Seeds
-from django_cronductor.exceptions import BackendError, JobNotFound, NotAcquired, Stopping
+from django_cronductor.backends.base import ClaimResult, Declaration, Seeds
+from django_cronductor.exceptions import BackendError, BackendRefused, JobNotFound, NotAcquired, Stopping
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.runner import RunContext
 from tests.scheduler_world import DEADLINE, LocalStore, RedisStore, Replica, World, at
@@ -207,6 +207,30 @@ def test_a_store_that_fails_runs_nothing(world: World) -> None:
         replica.link.broken = {broken}
         with pytest.raises(BackendError):
             replica.run_now("job")
+    assert world.runs == []
+
+
+def test_a_store_that_refuses_is_not_asked_again(world: World) -> None:
+    world.job("0 15 * * *")
+    replica = world.replica()
+    asked = []
+
+    def refuse(*question: object, **options: object) -> ClaimResult:
+        asked.append(question)
+        raise BackendRefused("no permission")
+
+    replica.backend.take_request = refuse  # type: ignore[method-assign]
+    with pytest.raises(BackendRefused, match="no permission"):
+        replica.run_now("job")
+    assert len(asked) == 1
+
+
+def test_a_store_that_forgets_each_declaration_is_given_up(world: World) -> None:
+    world.job("0 15 * * *")
+    replica = world.replica()
+    replica.backend.take_request = lambda *question, **options: ClaimResult("undeclared")  # type: ignore[method-assign]
+    with pytest.raises(BackendError, match="keeps losing its data: job was not started"):
+        replica.run_now("job")
     assert world.runs == []
 
 
