@@ -15,7 +15,6 @@ from typing import Any
 
 from django.db import Error, router, transaction
 
-from django_cronductor import signals
 from django_cronductor.backends.base import MANUAL, DeadRun, JobState, LockBackend
 from django_cronductor.conf import get_config
 from django_cronductor.exceptions import BackendError, CronductorError
@@ -29,6 +28,7 @@ from django_cronductor.masking import mask, storable
 from django_cronductor.models import DeclaredJob, JobRun, for_writing
 from django_cronductor.records import DeadRecord, History
 from django_cronductor.reports import to_datetime
+from django_cronductor.runner import send
 from django_cronductor.waiting import NoAnswer, within
 
 logger = get_logger(__name__)
@@ -165,18 +165,18 @@ def take_lease_away(
     dead = None if state.lease is None else backend.force_release(key)
     if dead is None:
         return None
-    at = None if dead.run == MANUAL else to_datetime(int(dead.run))
+    slot = None if dead.run == MANUAL else int(dead.run)
+    at = None if slot is None else to_datetime(slot)
     fields = {"scheduled_at": at, "outcome": "abandoned", "holder": dead.holder, "fencing_token": dead.fence}
     _note("%s: its lease, held by %s, was released by %s.", key, dead.holder, by, **fields)
     keep = get_config().history
     if history is None and keep:
         history = DatabaseHistory(keep, inline=True)
     if history is not None:
-        slot = None if dead.run == MANUAL else int(dead.run)
         record = DeadRecord(key, slot, dead.attempt, dead.holder, dead.fence)
         with suppress(NoAnswer):
             within(wait, partial(history.abandoned, record))
-    signals.run_abandoned.send_robust(sender=job, key=key, scheduled_at=at, holder=dead.holder)
+    send("run_abandoned", job, {"job": key, **fields}, key=key, scheduled_at=at, holder=dead.holder)
     return dead
 
 

@@ -298,6 +298,19 @@ class TestRelease:
         assert (vars(record)["outcome"], vars(record)["fencing_token"]) == ("abandoned", lease.fence)
         assert vars(record)["holder"] == "host:1:a"
 
+    def test_a_receiver_that_exits_ends_nobody(self, registry: JobRegistry, shared: LockBackend) -> None:
+        lease = take(shared)
+
+        def leave(**details: Any) -> None:
+            raise SystemExit(3)
+
+        signals.run_abandoned.connect(leave)
+        try:
+            done = operations.release(KEY, backend=shared, by="anna", registry=registry)
+        finally:
+            signals.run_abandoned.disconnect(leave)
+        assert done.run == DeadRun("manual", "host:1:a", 0, lease.fence)
+
     def test_its_row_in_the_history_becomes_abandoned(self, registry: JobRegistry, shared: LockBackend) -> None:
         since = declare(shared)
         while shared.time() < since + 3:
