@@ -184,6 +184,20 @@ class TestList:
         head, _, wide = Called("list").lines
         assert output._width(wide[: wide.index("* * * * *")]) == head.index("SCHEDULE")
 
+    def test_on_a_terminal_that_is_too_narrow_they_are_below_each_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = StringIO()
+        monkeypatch.setattr(terminal, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "80")
+        call_command("cron", "list", stdout=terminal, no_color=True)
+        lines = terminal.getvalue().splitlines()
+        assert lines[:2] == ["shop.sync", "  SCHEDULE  30 2 * * * (Europe/Berlin)"]
+        assert [line[:10].strip() for line in lines[2:]] == ["NEXT RUN", "IN UTC", "STATE"]
+        assert max(map(len, lines)) <= 80
+        terminal.truncate(0)
+        monkeypatch.setenv("COLUMNS", "160")
+        call_command("cron", "list", stdout=terminal, no_color=True)
+        assert "JOB        SCHEDULE" in terminal.getvalue()
+
     def test_a_hostile_key_is_quoted_and_tells_the_terminal_nothing(
         self, registry: JobRegistry, history: DatabaseHistory
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -12,10 +13,9 @@ from zoneinfo import ZoneInfo
 
 from django.core.management.base import BaseCommand
 
-from django_cronductor.instants import from_stored
+from django_cronductor.instants import from_stored, to_datetime
 from django_cronductor.models import JobRun
 from django_cronductor.overview import Holder, JobView, Overview
-from django_cronductor.reports import to_datetime
 
 
 def plain(text: str) -> str:
@@ -34,12 +34,25 @@ def write_json(command: BaseCommand, value: object) -> None:
 
 
 def write_table(command: BaseCommand, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns that are as wide as they need be."""
+    """Print rows in columns that are as wide as they need be; below each other on a terminal too narrow for them."""
     widths = [max(map(_width, column)) for column in zip(head, *rows, strict=True)]
+    if command.stdout.isatty() and sum(widths) + 2 * (len(widths) - 1) > shutil.get_terminal_size().columns:
+        _write_blocks(command, head, rows)
+        return
     for number, row in enumerate([head, *rows]):
         cells = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
         line = "  ".join(cells).rstrip()
         command.stdout.write(line if number else command.style.MIGRATE_HEADING(line))
+
+
+def _write_blocks(command: BaseCommand, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print each row as its first cell with the others below it, as far as there is something in them."""
+    width = max(map(_width, head[1:]))
+    for title, *cells in rows:
+        command.stdout.write(command.style.MIGRATE_HEADING(title))
+        for name, cell in zip(head[1:], cells, strict=True):
+            if cell != "-":
+                command.stdout.write(f"  {name:{width}}  {cell}")
 
 
 def _width(text: str) -> int:
