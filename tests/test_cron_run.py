@@ -311,6 +311,9 @@ class TestProcess:
         assert "ValueError: no such customer" in text
         assert text.rstrip().endswith("CommandError: shop.fails did not succeed: failed.")
 
+    def test_what_was_done_is_said_once(self, project: Cron) -> None:
+        assert project.run("cron", "pause", "shop.ticks")[1].count("paused") == 1
+
     def test_a_signal_tells_it_to_stop_and_its_lease_is_given_back(
         self, project: Cron, redis_client: redis.Redis
     ) -> None:

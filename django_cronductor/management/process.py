@@ -20,14 +20,14 @@ FLUSH_WAIT = 1.0
 """Seconds that an exit at once waits for what was printed and logged to be written."""
 
 
-def show_logs_somewhere() -> None:
-    """Show our records on stderr in a project that has no logging for them."""
+def show_logs_somewhere(level: int = logging.INFO) -> None:
+    """Show our records from a level on, on stderr, in a project that has no logging for them."""
     logger = logging.getLogger("django_cronductor")
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+        logger.setLevel(level)
 
 
 @contextlib.contextmanager

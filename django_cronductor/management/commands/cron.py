@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from django_cronductor.exceptions import BackendError, ConfigurationError, Crond
 from django_cronductor.jobs import registry
 from django_cronductor.management.actions import acting, health, listing, output, pruning, running, upcoming
 from django_cronductor.management.actions.asking import opened_backend
-from django_cronductor.management.process import FAILED, UNREACHABLE, USAGE
+from django_cronductor.management.process import FAILED, UNREACHABLE, USAGE, show_logs_somewhere
 from django_cronductor.operations import DatabaseFailed
 
 
@@ -47,6 +48,13 @@ class Command(BaseCommand):
         "or a job that nobody knows; 3 another holds the job's lease; 4 the lock store or the database cannot be asked."
     )
 
+    as_program = False
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a program."""
+        self.as_program = True
+        super().run_from_argv(argv)
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the actions, each with its options."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -61,6 +69,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         """Do what was asked for."""
         chosen = ACTIONS[action]
+        if self.as_program and (action != "run" or options["request"]):
+            show_logs_somewhere(logging.ERROR)  # What was done is printed, and need not be there twice.
         try:
             if chosen.needs_store:
                 with opened_backend() as backend:
