@@ -17,7 +17,7 @@ from django.db.models import F, Max, Model, Q, QuerySet
 
 from django_cronductor.backends.base import Seeds
 from django_cronductor.exceptions import ConfigurationError
-from django_cronductor.instants import as_stored, from_stored
+from django_cronductor.instants import as_stored, from_stored, to_datetime
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import describe, mask, storable
 from django_cronductor.models import LEFT_OUT, SKIPPED, DeclaredJob, JobRun, for_writing
@@ -552,7 +552,7 @@ def _give_up(dead: DeadRecord) -> None:
 
 
 def _note_skipped(skip: SkipRecord) -> None:
-    at = as_stored(_instant(skip.slot))
+    at = as_stored(to_datetime(skip.slot))
     newest = _for_writing().filter(job_key=skip.key).order_by("-id").first()
     if newest is None or newest.attempt != SKIPPED or newest.outcome != skip.reason:
         _insert([_skip_row(skip, at)])
@@ -619,7 +619,7 @@ def _run_row(run: RunRecord, **changes: Any) -> JobRun:
         "slot": run.slot,
         "attempt": run.attempt,
         "trigger": run.trigger,
-        "scheduled_at": None if run.slot is None else as_stored(_instant(run.slot)),
+        "scheduled_at": None if run.slot is None else as_stored(to_datetime(run.slot)),
         "started_at": as_stored(run.started_at),
         "lateness": run.lateness,
         "holder": storable(run.holder, 300),
@@ -649,7 +649,7 @@ def _dead_row(dead: DeadRecord, now: datetime) -> JobRun:
         slot=dead.slot,
         attempt=dead.attempt,
         outcome=str(JobRun.Outcome.ABANDONED),
-        scheduled_at=None if dead.slot is None else as_stored(_instant(dead.slot)),
+        scheduled_at=None if dead.slot is None else as_stored(to_datetime(dead.slot)),
         finished_at=now,
         holder=storable(dead.holder, 300),
         fencing_token=dead.fencing_token,
@@ -683,7 +683,3 @@ def _for_writing() -> QuerySet[JobRun]:
 
 def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
     return (items[start : start + ROWS_PER_QUERY] for start in range(0, len(items), ROWS_PER_QUERY))
-
-
-def _instant(epoch_ms: int) -> datetime:
-    return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc)

@@ -1,4 +1,4 @@
-"""Instants as the database has them."""
+"""Instants: as the lock store has them, and as the database does."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from datetime import datetime, timezone
 
 from django.conf import settings
 from django.utils import timezone as django_timezone
+
+
+def to_datetime(epoch_ms: int) -> datetime:
+    """Return an instant in milliseconds since the epoch as an aware datetime in UTC."""
+    return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc)
 
 
 def as_stored(instant: datetime) -> datetime:

@@ -19,7 +19,7 @@ from django_cronductor.backends.base import MANUAL, DeadRun, JobState, LockBacke
 from django_cronductor.conf import get_config
 from django_cronductor.exceptions import BackendError, CronductorError
 from django_cronductor.history import SEEN_EVERY, DatabaseHistory
-from django_cronductor.instants import as_stored, from_stored
+from django_cronductor.instants import as_stored, from_stored, to_datetime
 from django_cronductor.jobs import Job, JobRegistry, not_found
 from django_cronductor.jobs import registry as default_registry
 from django_cronductor.keys import LONGEST_KEY
@@ -27,7 +27,6 @@ from django_cronductor.logs import get_logger
 from django_cronductor.masking import mask, storable
 from django_cronductor.models import DeclaredJob, JobRun, for_writing
 from django_cronductor.records import DeadRecord, History
-from django_cronductor.reports import to_datetime
 from django_cronductor.runner import send
 from django_cronductor.waiting import NoAnswer, within
 

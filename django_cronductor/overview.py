@@ -15,12 +15,11 @@ from django_cronductor.backends import create_backend
 from django_cronductor.backends.base import JobState, LockBackend
 from django_cronductor.conf import Config, get_config
 from django_cronductor.exceptions import BackendError, ConfigurationError
-from django_cronductor.instants import from_stored
+from django_cronductor.instants import from_stored, to_datetime
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.jobs import registry as default_registry
 from django_cronductor.masking import mask
 from django_cronductor.models import LEFT_OUT, SKIPPED, DeclaredJob, JobRun
-from django_cronductor.reports import to_datetime
 from django_cronductor.schedules import Schedule
 from django_cronductor.waiting import NoAnswer, within
 

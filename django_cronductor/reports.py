@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
 from django_cronductor.backends.base import MANUAL, ClaimResult, DeadRun
+from django_cronductor.instants import to_datetime
 from django_cronductor.jobs import Job
 from django_cronductor.logs import get_logger
 from django_cronductor.records import DeadRecord, History, OpenRun, SkipRecord
@@ -18,11 +18,6 @@ logger = get_logger(__name__)
 
 MOST_COUNTED = 1000
 """Occurrences counted in one report; it is shown as "1000+" then."""
-
-
-def to_datetime(epoch_ms: int) -> datetime:
-    """Return an instant in milliseconds since the epoch as an aware datetime in UTC."""
-    return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc)
 
 
 def count_occurrences(schedule: Schedule, after: int, until: int) -> tuple[int, int | None]:

@@ -34,12 +34,13 @@ from django_cronductor.exceptions import (
     NotAcquired,
     Stopping,
 )
+from django_cronductor.instants import to_datetime
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease, LeaseKeeper, deadline_of
 from django_cronductor.logs import get_logger
 from django_cronductor.orphans import Orphans
 from django_cronductor.records import History, OpenRun, RunRecord
-from django_cronductor.reports import Reports, count_occurrences, to_datetime
+from django_cronductor.reports import Reports, count_occurrences
 from django_cronductor.roster import Roster
 from django_cronductor.runner import (
     ErrorContext,

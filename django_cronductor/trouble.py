@@ -9,8 +9,8 @@ from functools import partial
 from django_cronductor.agenda import Entry
 from django_cronductor.clock import Clock
 from django_cronductor.exceptions import BackendError
+from django_cronductor.instants import to_datetime
 from django_cronductor.logs import get_logger
-from django_cronductor.reports import to_datetime
 from django_cronductor.runner import ErrorReports, Phase
 from django_cronductor.store import Outage
 

@@ -11,9 +11,10 @@ import pytest
 
 from django_cronductor import signals
 from django_cronductor.backends.base import MANUAL, ClaimResult, DeadRun, Lease
+from django_cronductor.instants import to_datetime
 from django_cronductor.jobs import Job, JobRegistry
 from django_cronductor.leases import HeldLease
-from django_cronductor.reports import MOST_COUNTED, Reports, count_occurrences, to_datetime
+from django_cronductor.reports import MOST_COUNTED, Reports, count_occurrences
 from django_cronductor.runner import RunContext
 from django_cronductor.schedules import Schedule
 from django_cronductor.testing.clock import START, ManualClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from django_cronductor.admin import words
-from django_cronductor.instants import from_stored
+from django_cronductor.instants import from_stored, to_datetime
 from django_cronductor.models import JobRun
 from django_cronductor.overview import Holder, JobView
 from django_cronductor.schedules import Schedule
@@ -169,4 +169,4 @@ def last_run(view: JobView) -> SafeString:
 
 def _instant_of(run: JobRun) -> datetime:
     at = run.finished_at or run.started_at or run.scheduled_at
-    return datetime.fromtimestamp(0, timezone.utc) if at is None else from_stored(at)
+    return to_datetime(0) if at is None else from_stored(at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,7 +18,7 @@ from django_cronductor.admin.day import MOST_ROWS, Day
 from django_cronductor.admin.pictures import timeline
 from django_cronductor.conf import Config, get_config
 from django_cronductor.handlers import innermost, qualname_of
-from django_cronductor.instants import from_stored
+from django_cronductor.instants import from_stored, to_datetime
 from django_cronductor.jobs import Job
 from django_cronductor.models import JobRun
 from django_cronductor.overview import JobView, Overview
@@ -131,7 +131,7 @@ def _occurrences(view: JobView) -> Sequence[dict[str, Any]]:
 def _day(view: JobView) -> dict[str, Any]:
     rows = list(JobRun.objects.filter(job_key=view.key).defer(*NOT_TEXTS).order_by("-id")[:MOST_ROWS])
     schedule = view.schedule if view.job is not None and view.job.enabled else None
-    since = datetime.fromtimestamp(view.row.since / 1000, timezone.utc) if view.row else None
+    since = to_datetime(view.row.since) if view.row else None
     day = Day(rows, view.now, schedule, known_since=_first_seen(view, rows), scheduled_since=since)
     return {
         "picture": timeline(day.picture()),

@@ -10,9 +10,9 @@ from typing import Any
 from django_cronductor.backends.base import Heartbeat, Seeds
 from django_cronductor.backends.local import LocalBackend
 from django_cronductor.conf import get_config, scheduler_options
+from django_cronductor.instants import to_datetime
 from django_cronductor.jobs import JobRegistry, registry
 from django_cronductor.records import DeadRecord, JobRecord, RunRecord, SkipRecord
-from django_cronductor.reports import to_datetime
 from django_cronductor.scheduler import Scheduler
 from django_cronductor.testing.clock import START, ManualClock, to_instant
 from django_cronductor.testing.runs import INSTANCE, surroundings

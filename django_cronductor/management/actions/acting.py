@@ -9,11 +9,11 @@ from django.core.management.base import BaseCommand, CommandError
 
 from django_cronductor import operations
 from django_cronductor.backends.base import MANUAL, DeadRun, LockBackend
+from django_cronductor.instants import to_datetime
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import output
 from django_cronductor.management.actions.asking import database_wait, get_views, operator
 from django_cronductor.operations import Done
-from django_cronductor.reports import to_datetime
 
 ORDERED = "runcron, which has the locks in its memory, is to do it within a second or two"
 
