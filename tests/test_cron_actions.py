@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.test import override_settings
 
 from django_cronductor import overview
@@ -20,7 +20,7 @@ from django_cronductor.backends.base import Declaration, Lease, LockBackend, Rel
 from django_cronductor.history import DatabaseHistory
 from django_cronductor.instants import as_stored
 from django_cronductor.jobs import JobRegistry
-from django_cronductor.management.actions import acting, asking, output
+from django_cronductor.management.actions import acting, asking, health, output
 from django_cronductor.management.actions.ages import age
 from django_cronductor.management.commands import cron
 from django_cronductor.models import DeclaredJob, JobRun
@@ -305,6 +305,12 @@ class TestList:
             "The lock store cannot be asked, and who runs what is shown as the history has it: " in Called("list").err
         )
 
+    def test_where_a_table_is_missing_migrate_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(DeclaredJob._meta, "db_table", "not_there")
+        with transaction.atomic():
+            assert Called("list").err.rstrip().endswith("(Has migrate been run?)")
+            transaction.set_rollback(True)
+
     @pytest.mark.usefixtures("without_history")
     def test_without_a_history_that_is_said(self) -> None:
         assert "no history is kept" in Called("list").err
@@ -324,6 +330,14 @@ class TestStatus:
         assert called.lines[1].startswith("Alive: host:1:a, heard of ")
         assert called.lines[3].split()[:2] == [KEY, "idle"]
         assert called.lines[3].endswith("1 min ago")
+
+    def test_a_replica_that_is_not_heard_of_is_not_called_alive(
+        self, backend: LockBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(health, "SILENT", timedelta(seconds=-1))
+        called = Called("status")
+        assert called.code == 0
+        assert called.lines[1].startswith("Silent: host:1:a, heard of ")
 
     def test_without_a_replica_it_fails(self, backend: LockBackend) -> None:
         backend.retire("host:1:a")
@@ -546,6 +560,7 @@ class TestPauseAndResume:
         DatabaseHistory(keep=5, inline=True).declared([job("old")])
         called = Called(action, *([] if action == "prune" else [KEY]), *(["--no-input"] if action == "release" else []))
         assert called.code == 4
+        assert called.error.startswith("The lock store cannot be used. Redis at 127.0.0.1:1, ")
         assert "sesame" not in called.error
 
     @override_settings(CRONDUCTOR={"BACKEND": "no.such.Backend"})
@@ -576,9 +591,10 @@ class TestRelease:
         assert state(backend).lease is None
         assert JobRun.objects.get().outcome == "abandoned"
 
-    def test_nobody_is_asked_where_that_is_not_wanted(self, backend: LockBackend) -> None:
+    @pytest.mark.parametrize("option", ["--no-input", "--noinput"])
+    def test_nobody_is_asked_where_that_is_not_wanted(self, backend: LockBackend, option: str) -> None:
         lease = take(backend)
-        called = Called("release", KEY, "--no-input", "--json")
+        called = Called("release", KEY, option, "--json")
         assert called.json["released"] == {"holder": "host:1:a", "scheduled_at": None, "fencing_token": lease.fence}
 
     def test_where_nobody_holds_it_that_is_said(

@@ -33,7 +33,12 @@ def add_pause_arguments(parser: ArgumentParser) -> None:
 def add_release_arguments(parser: ArgumentParser) -> None:
     """Declare the options of `release`."""
     add_key(parser)
-    parser.add_argument("--no-input", action="store_false", dest="interactive", help="Do not ask.")
+    add_no_input(parser)
+
+
+def add_no_input(parser: ArgumentParser) -> None:
+    """Declare how not to be asked, as Django's own commands do."""
+    parser.add_argument("--noinput", "--no-input", action="store_false", dest="interactive", help="Do not ask.")
 
 
 def request(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, **options: Any) -> None:

@@ -14,7 +14,7 @@ from django_cronductor.backends.base import LockBackend
 from django_cronductor.instants import from_stored
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import output
-from django_cronductor.management.actions.acting import agreed
+from django_cronductor.management.actions.acting import add_no_input, agreed
 from django_cronductor.management.actions.ages import age
 from django_cronductor.operations import GoneJob
 
@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="Only jobs that no replica has declared for so long, such as 12h or 30d (1d by default).",
     )
     parser.add_argument("--dry-run", action="store_true", help="Only show what would be deleted.")
-    parser.add_argument("--no-input", action="store_false", dest="interactive", help="Do not ask.")
+    add_no_input(parser)
     parser.add_argument("--json", action="store_true", help="Print JSON.")
 
 
