@@ -318,6 +318,12 @@ def test_shows_the_settings_of_a_job(browser: Client, cron: World) -> None:
     assert "Condition (when) superuser" in text
 
 
+def test_shows_what_a_schedule_probably_does_not_mean(browser: Client, cron: World) -> None:
+    cron.job(expression="* */2 * * *")
+    text = opened(browser, job_url())
+    assert 'Note "* */2 * * *" runs 60 times in each matching hour; for once, put 0 in the minute field.' in text
+
+
 def test_shows_the_next_ten_occurrences_in_both_zones_and_marks_clock_changes() -> None:
     schedule = Schedule("30 2 * * *", "Europe/Berlin")
     view = JobView("a", datetime(2026, 3, 27, 12, tzinfo=timezone.utc), schedule=schedule)
