@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import Error, router, transaction
 
-from django_cronductor.backends.base import MANUAL, DeadRun, JobState, LockBackend
+from django_cronductor.backends.base import MANUAL, REQUEST_LIFETIME, DeadRun, JobState, LockBackend, new_token
 from django_cronductor.conf import get_config
 from django_cronductor.exceptions import BackendError, CronductorError
 from django_cronductor.history import SEEN_EVERY, DatabaseHistory
@@ -58,13 +58,14 @@ class Done:
 
     `ordered`: it is left to runcron as an order in the database. `unrecorded`: why the database could not note it, in
     plain words; what was asked of the lock store is done all the same. `run`: the run whose lease was released, None if
-    there was none, or if it is ordered.
+    there was none, or if it is ordered. `repeated`: it was asked before, and was not asked again.
     """
 
     key: str
     ordered: bool = False
     unrecorded: str | None = None
     run: DeadRun | None = None
+    repeated: bool = False
 
 
 def request_run(
@@ -74,9 +75,12 @@ def request_run(
     by: str,
     registry: JobRegistry = default_registry,
     database_wait: float | None = None,
+    once: str = "",
 ) -> Done:
     """
     Ask the replicas to run a job now, once, paused or not: the first that has a worker free, for a minute.
+
+    `once` is a name for it: what is asked again under this name, within a minute, is not asked of a shared store.
 
     This and its like raise JobNotFound for a job that nobody knows, Refused where it could come to nothing, and
     BackendError or DatabaseFailed if the store or the database failed. `database_wait`: seconds to wait for a database
@@ -89,6 +93,8 @@ def request_run(
         _order(key, "run_requested_at", database_wait)
     elif not backend.instances():
         raise Refused("No replica is alive that could run it: start runcron.")
+    elif once and not backend.acquire(f"asked {once}", new_token(), REQUEST_LIFETIME, by).fence:
+        return Done(key, repeated=True)
     elif not backend.request_run(key):
         raise Refused(f"No replica has declared {key} to the lock store yet: start runcron on the version that has it.")
     _note("%s: a run was requested by %s.", key, by)

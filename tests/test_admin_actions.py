@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import OperationalError, connection
 from django.test import Client
 from django.urls import reverse
 
+from django_cronductor.backends.base import Lease, Release
 from django_cronductor.models import DeclaredJob, JobRun
 from tests.admin_world import ACTIONS, WEIRD, World, job_url, person, runs_url, superuser, world
 from tests.test_admin_jobs import NOBODY, opened, text_of
@@ -61,6 +63,42 @@ def test_run_now_asks_the_replicas_once(browser: Client, cron: World) -> None:
     assert "a run is requested" in text_of(response)
     assert cron.backend.take_request("shop.sync", "t1", 30_000, "web-1:7:cafe").verdict == "won"
     assert cron.state().requested is None
+
+
+def test_a_form_that_is_sent_twice_asks_once(browser: Client, cron: World) -> None:
+    cron.job()
+    cron.declared()
+    once = browser.get(job_url()).context["once"]
+    assert said(post(browser, "run", once=once))[0].startswith("success: ")
+    taken = cron.backend.take_request("shop.sync", "t1", 30_000, "web-1:7:cafe")
+    cron.backend.release([Release(Lease("shop.sync", "t1", taken.fence, 30_000, "web-1:7:cafe", "manual"), "failed")])
+    assert said(post(browser, "run", once=once)) == [
+        "info: The replicas have been asked to run shop.sync already: the form was sent more than once."
+    ]
+    assert cron.state().requested is None
+    assert LogEntry.objects.count() == 1
+    assert browser.get(job_url()).context["once"] != once
+
+
+@pytest.mark.parametrize("page", ["change", "run"])
+def test_every_form_that_runs_a_job_has_a_name_of_its_own(browser: Client, cron: World, page: str) -> None:
+    cron.job()
+    response = browser.get(job_url(name=page))
+    assert f'<input type="hidden" name="once" value="{response.context["once"]}">' in response.content.decode()
+
+
+def test_a_pause_does_not_take_the_place_of_anothers(browser: Client, cron: World) -> None:
+    cron.job()
+    cron.row()
+    cron.declared()
+    token = browser.get(job_url(name="pause")).context["token"]
+    post(browser, "pause", token=token, note="first")
+    response = post(browser, "pause", token=token, note="second")
+    assert said(response) == []
+    assert "As things are, this would do nothing." in text_of(response)
+    assert "has changed since you were asked" not in text_of(response)
+    assert DeclaredJob.objects.get().pause_note == "first"
+    assert LogEntry.objects.count() == 1
 
 
 def test_pause_with_a_note_and_resume(browser: Client, cron: World) -> None:
@@ -261,6 +299,40 @@ def test_says_why_a_run_is_refused(browser: Client, cron: World) -> None:
     assert said(post(browser, "run")) == [
         "error: Nothing was done to shop.sync: No replica is alive that could run it: start runcron."
     ]
+
+
+def test_says_what_was_done_though_the_database_takes_nothing(browser: Client, cron: World) -> None:
+    def refuse(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith(("INSERT", "UPDATE")):
+            raise OperationalError("attempt to write a readonly database")
+        return execute(sql, params, many, context)
+
+    cron.job()
+    cron.row()
+    cron.declared()
+    with connection.execute_wrapper(refuse):
+        done, unrecorded = said(confirm(browser, "pause"))
+    assert done == "success: The job shop.sync is paused. A run in progress goes on."
+    assert unrecorded.startswith(
+        "warning: The lock store has it, but the database does not: The database failed: attempt"
+    )
+    assert cron.state().paused
+
+
+def test_says_that_the_log_of_the_admin_could_not_be_written(browser: Client, cron: World) -> None:
+    def refuse(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("INSERT"):
+            raise OperationalError("attempt to write a readonly database")
+        return execute(sql, params, many, context)
+
+    cron.job()
+    cron.declared()
+    with connection.execute_wrapper(refuse):
+        done, unrecorded = said(post(browser, "run"))
+    assert done.startswith("success: The replicas were asked to run shop.sync")
+    assert unrecorded == (
+        "warning: The lock store has it, but the database does not: attempt to write a readonly database"
+    )
 
 
 def test_says_that_the_database_could_not_note_it(browser: Client, cron: World) -> None:

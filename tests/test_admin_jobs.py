@@ -386,6 +386,15 @@ def test_sends_back_who_asks_for_a_job_that_nobody_knows(browser: Client, key: s
     assert f"There is no job {key[:7]}" in text_of(response)
 
 
+def test_says_what_is_wrong_where_no_job_can_be_found(browser: Client, cron: World, settings: Any) -> None:
+    cron.job()
+    settings.CRONDUCTOR = {"CACHE": "locks", "DEFAULT_TTL": -1}
+    response = browser.get(job_url(), follow=True)
+    [message] = response.context["messages"]
+    assert str(message).startswith("The job shop.sync cannot be shown: ")
+    assert "DEFAULT_TTL" in str(message)
+
+
 def test_the_old_address_of_an_object_still_leads_to_its_page(browser: Client, cron: World) -> None:
     cron.job()
     response = browser.get(job_url().removesuffix("change/"))

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from django.test import override_settings
 
 from django_cronductor import operations, signals
 from django_cronductor.backends import create_backend
-from django_cronductor.backends.base import Claim, DeadRun, Declaration, Lease, LockBackend
+from django_cronductor.backends.base import Claim, DeadRun, Declaration, Lease, LockBackend, Release
 from django_cronductor.backends.local import LocalBackend
 from django_cronductor.exceptions import BackendError, CronductorError, JobNotFound
 from django_cronductor.history import DatabaseHistory
@@ -106,6 +107,19 @@ class TestRequest:
         assert operations.request_run(KEY, backend=shared, by="anna", registry=registry) == Done(KEY)
         operations.request_run(KEY, backend=shared, by="anna", registry=registry)
         assert shared.heartbeat("host:1:a").requests == {KEY}
+
+    def test_what_is_asked_again_under_its_name_is_not_asked(
+        self, registry: JobRegistry, shared: LockBackend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        ask = partial(operations.request_run, KEY, backend=shared, by="anna", registry=registry)
+        assert ask(once="first") == Done(KEY)
+        taken = shared.take_request(KEY, "token", TTL, "host:1:a")
+        shared.release([Release(Lease(KEY, "token", taken.fence, TTL, "host:1:a", "manual"), "succeeded")])
+        assert ask(once="first") == Done(KEY, repeated=True)
+        assert state(shared).requested is None
+        assert caplog.text.count("a run was requested") == 1
+        assert ask(once="second") == Done(KEY)
+        assert state(shared).requested is not None
 
     def test_it_is_logged_who_asked(
         self, registry: JobRegistry, shared: LockBackend, caplog: pytest.LogCaptureFixture

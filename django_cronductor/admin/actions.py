@@ -53,11 +53,11 @@ class Action:
             return view.paused
         return view.status in ("running", "dead")
 
-    def run(self, key: str, by: str, note: str = "") -> Done:
+    def run(self, key: str, by: str, note: str = "", once: str = "") -> Done:
         """Do it, through a store of its own. Raises CronductorError if it could not be done."""
         backend = create_backend()
         try:
-            more = {"note": note} if self.name == "pause" else {}
+            more = {"pause": {"note": note}, "run": {"once": once}}.get(self.name, {})
             return self.perform(key, backend=backend, by=by, **more)
         finally:
             backend.close()
@@ -71,11 +71,13 @@ def is_dangerous(action: Action, view: JobView) -> bool:
 
 
 def did_nothing(action: Action, done: Done) -> bool:
-    """Tell whether there was nothing to do: a lease that nobody held."""
-    return action.name == "release" and done.run is None and not done.ordered
+    """Tell whether there was nothing to do: a lease that nobody held, or what was asked before."""
+    return done.repeated or (action.name == "release" and done.run is None and not done.ordered)
 
 
 def _told_run(done: Done) -> str:
+    if done.repeated:
+        return gettext("The replicas have been asked to run %s already: the form was sent more than once.") % done.key
     if done.ordered:
         return (
             gettext("An order to run %s now was left for runcron, which looks for orders every second or two.")

@@ -38,6 +38,14 @@ def read(keys: Iterable[str] | None = None) -> Overview:
         return Overview([], backend="", shared=True, history=False, now=now, store_error=str(error))
 
 
+def unreadable() -> str | None:
+    """Return why jobs cannot be found though there may be some: a setting that is wrong, a database that fails."""
+    try:
+        return get_overview([]).database_error
+    except ConfigurationError as error:
+        return str(error)
+
+
 def view_of(row: DeclaredJob) -> JobView:
     """Return the job that a row of the list stands for."""
     found: JobView = vars(row)["view"]

@@ -10,9 +10,11 @@ from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
+from django.db import Error, router, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils.crypto import get_random_string
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -29,10 +31,12 @@ from django_cronductor.admin.job_list import (
     read,
     row_of,
     told_of,
+    unreadable,
     view_of,
 )
 from django_cronductor.exceptions import CronductorError
-from django_cronductor.masking import storable
+from django_cronductor.keys import LONGEST_KEY
+from django_cronductor.masking import mask, storable
 from django_cronductor.models import DeclaredJob, JobRun
 from django_cronductor.overview import JobView, Overview
 
@@ -161,7 +165,10 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         return runs is not None and runs.has_view_permission(request)
 
     def _unknown(self, request: HttpRequest, key: str) -> HttpResponse:
-        text = gettext("There is no job %s: it is neither declared in this code nor in the database.") % key
+        shown = words.shortened(key, LONGEST_KEY)
+        text = gettext("There is no job %s: it is neither declared in this code nor in the database.") % shown
+        if error := unreadable():
+            text = gettext("The job %(job)s cannot be shown: %(reason)s") % {"job": shown, "reason": error}
         self.message_user(request, text, messages.WARNING)
         return HttpResponseRedirect(self._url("declaredjob_changelist"))
 
@@ -179,6 +186,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
             "media": self.media,
             "view": view,
             "overview": overview,
+            "once": get_random_string(22),
             "actions": [
                 {
                     "action": action,
@@ -214,7 +222,8 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         if found is None:
             return self._unknown(request, key)
         view, overview = found
-        if request.method != "POST" or (is_dangerous(action, view) and not _is_confirmed(request, view)):
+        asks = is_dangerous(action, view) and not _is_confirmed(request, view)
+        if request.method != "POST" or asks or _is_paused_by_another(action, view):
             return self._ask(request, action, view, overview)
         self._do(request, action, key)
         return HttpResponseRedirect(self._url("declaredjob_change", key))
@@ -226,7 +235,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
             "longest_note": LONGEST_NOTE,
             "note": request.POST.get("note", ""),
             "token": _token(view),
-            "changed": "token" in request.POST,
+            "changed": "token" in request.POST and not _is_confirmed(request, view),
             "pointless": not action.is_offered(view),
             "holder": cells.lock_holder(view),
         }
@@ -236,7 +245,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         user: Any = request.user
         note = storable(request.POST.get("note", "").strip(), LONGEST_NOTE)
         try:
-            done = action.run(key, user.get_username(), note)
+            done = action.run(key, user.get_username(), note, storable(request.POST.get("once", ""), 40))
         except CronductorError as error:
             text = gettext("Nothing was done to %(job)s: %(reason)s") % {"job": key, "reason": error}
             self.message_user(request, text, messages.ERROR)
@@ -244,27 +253,37 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         if did_nothing(action, done):
             self.message_user(request, action.told(done), messages.INFO)
             return
-        self._log(request, key, f"{action.record} {note}".strip())
         self.message_user(request, action.told(done), messages.SUCCESS)
-        if done.unrecorded:
-            text = gettext("The lock store has it, but the database does not: %s") % done.unrecorded
+        unrecorded = done.unrecorded
+        try:
+            self._log(request, key, f"{action.record} {note}".strip())
+        except Error as error:  # It is done all the same, and that is to be said.
+            unrecorded = unrecorded or mask(error)
+        if unrecorded:
+            text = gettext("The lock store has it, but the database does not: %s") % unrecorded
             self.message_user(request, text, messages.WARNING)
 
     def _log(self, request: HttpRequest, key: str, text: str) -> None:
-        LogEntry.objects.create(
-            user_id=request.user.pk,
-            content_type_id=ContentType.objects.get_for_model(DeclaredJob).pk,
-            object_id=key,
-            object_repr=key,
-            action_flag=CHANGE,
-            change_message=text,
-        )
+        with transaction.atomic(using=router.db_for_write(LogEntry)):
+            LogEntry.objects.create(
+                user_id=request.user.pk,
+                content_type_id=ContentType.objects.get_for_model(DeclaredJob).pk,
+                object_id=key,
+                object_repr=key,
+                action_flag=CHANGE,
+                change_message=text,
+            )
 
 
 def _token(view: JobView) -> str:
     """Return which lease somebody sees: if it is another when they answer, they are asked again."""
     holder = view.holder
     return "" if holder is None or holder.ended is not None else f"{holder.instance} {holder.fencing_token}"
+
+
+def _is_paused_by_another(action: Action, view: JobView) -> bool:
+    """Tell whether a pause would take the place of one whose note somebody left for others."""
+    return action.name == "pause" and view.paused and view.row is not None and view.row.paused_at is not None
 
 
 def _is_confirmed(request: HttpRequest, view: JobView) -> bool:
