@@ -67,8 +67,9 @@ class TestNext:
 
     @pytest.mark.parametrize("expression", ["H H * * *", "0 h(1-5) * * *"])
     def test_an_expression_that_is_hashed_by_a_jobs_key_needs_one(self, expression: str) -> None:
-        with pytest.raises(CommandError, match=r"^H depends on a job's key: name a job\.$"):
+        with pytest.raises(CommandError, match=r"^H depends on a job's key: name a job\.$") as caught:
             upcoming("--expression", expression)
+        assert caught.value.returncode == 2
 
     @pytest.mark.parametrize("expression", ["H 61 * * *", "R * * * *"])
     def test_other_faults_of_such_an_expression_are_named_first(self, expression: str) -> None:
@@ -186,6 +187,12 @@ class TestNext:
     def test_bad_input_is_refused_with_what_is_wrong(self, arguments: tuple[str, ...], message: str) -> None:
         with pytest.raises(CommandError, match=message):
             upcoming(*arguments)
+
+    @pytest.mark.parametrize("arguments", [("shop.hourly", "--expression", "0 0 * * *"), ("--timezone", "UTC")])
+    def test_options_that_do_not_go_together_are_wrong_usage(self, arguments: tuple[str, ...]) -> None:
+        with pytest.raises(CommandError) as caught:
+            upcoming(*arguments)
+        assert caught.value.returncode == 2
 
 
 @pytest.mark.usefixtures("registry")

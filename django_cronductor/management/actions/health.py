@@ -21,6 +21,9 @@ from django_cronductor.overview import JobView, Overview
 
 HEAD = ("JOB", "STATE", "LAST RUN", "LAST SUCCESS")
 
+SILENT = timedelta(seconds=10)
+"""A replica is heard of every second, and counts as alive for a minute after the last time."""
+
 Limit = tuple[str | None, timedelta]
 
 
@@ -68,7 +71,8 @@ def _show(command: BaseCommand, overview: Overview) -> None:
     if overview.backend:
         command.stdout.write(f"Locks: {output.plain(overview.backend)}")
     for name, seen in sorted((overview.instances or {}).items()):
-        command.stdout.write(f"Alive: {output.plain(name)}, heard of {output.ago(seen, overview.now)}")
+        word = "Silent" if overview.now - seen > SILENT else "Alive"
+        command.stdout.write(f"{word}: {output.plain(name)}, heard of {output.ago(seen, overview.now)}")
     if overview.instances is None and not overview.shared and (seen_at := _last_seen(overview)) is not None:
         command.stdout.write(f"A runcron was seen {output.ago(seen_at, overview.now)}, as the database has it.")
     if overview.jobs:

@@ -17,6 +17,9 @@ from django_cronductor.instants import from_stored, to_datetime
 from django_cronductor.models import JobRun
 from django_cronductor.overview import Holder, JobView, Overview
 
+NOT_THERE = ("no such table", "no such column", "does not exist", "doesn't exist", "Unknown column")
+"""How databases say that a table or a column is missing."""
+
 
 def plain(text: str) -> str:
     """Return a text of one line that no terminal takes for commands."""
@@ -78,7 +81,8 @@ def notes(overview: Overview) -> list[str]:
     elif not overview.shared:
         found.append(f"The locks are in the memory of the process that runs the jobs, so {holders}.")
     if overview.database_error is not None:
-        found.append(f"Runs and notes cannot be shown. {plain(overview.database_error)}")
+        hint = " (Has migrate been run?)" if any(word in overview.database_error for word in NOT_THERE) else ""
+        found.append(f"Runs and notes cannot be shown. {plain(overview.database_error)}{hint}")
     elif not overview.history:
         found.append('Past runs cannot be shown: no history is kept (CRONDUCTOR["HISTORY"] is 0).')
     return found

@@ -19,6 +19,7 @@ from django_cronductor.exceptions import ConfigurationError
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import output
 from django_cronductor.management.actions.asking import get_views
+from django_cronductor.management.process import USAGE
 from django_cronductor.overview import JobView
 from django_cronductor.schedules import Schedule
 
@@ -55,10 +56,10 @@ def run(
     default = get_config().timezone
     if expression is not None:
         if key is not None:
-            raise CommandError("Give a job or --expression, not both.")
+            raise CommandError("Give a job or --expression, not both.", returncode=USAGE)
         _show(command, None, _of_expression(expression, timezone or default), count, start, options["json"])
     elif timezone is not None:
-        raise CommandError("--timezone goes with --expression: a job has its own zone.")
+        raise CommandError("--timezone goes with --expression: a job has its own zone.", returncode=USAGE)
     elif key is not None:
         schedule = registry.get(key).schedule(default)
         [view] = get_views([key], registry, backend).jobs
@@ -128,7 +129,7 @@ def _of_expression(expression: str, timezone: str) -> Schedule:
         # What needs no key is read the same without one.
         Schedule(expression, timezone)
     except ConfigurationError as error:
-        raise CommandError("H depends on a job's key: name a job.") from error
+        raise CommandError("H depends on a job's key: name a job.", returncode=USAGE) from error
     return schedule
 
 

@@ -82,7 +82,9 @@ class Command(BaseCommand):
 
 
 def _told(error: CronductorError) -> str:
-    return "\n".join(output.plain(line) for line in str(error).splitlines())
+    text = "\n".join(output.plain(line) for line in str(error).splitlines())
+    named = not isinstance(error, BackendError) or text.startswith("The lock store")
+    return text if named else f"The lock store cannot be used. {text}"
 
 
 def _code(error: CronductorError) -> int:
