@@ -138,8 +138,7 @@ class Agenda:
 
     def lengths(self, job: Job) -> tuple[int, int]:
         """Return the ttl and the grace of a job. Raises ConfigurationError if they do not go together."""
-        ttl = job.ttl_ms or self._ttl
-        grace = job.grace_ms or max(self._grace, ttl)
+        ttl, grace = job.lengths(self._ttl, self._grace)
         if grace < ttl:
             raise ConfigurationError(
                 f"Job {job.key} ({job.declared_at}): its grace ({grace / 1000:g} s) is shorter than its ttl "

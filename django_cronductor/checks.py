@@ -128,10 +128,10 @@ def job_messages(jobs: Iterable[Job], config: conf.Config, *, readable: bool = T
             yield Warning(sentence, obj=place, id="cronductor.W001")
         if job.ttl_ms is not None and job.ttl_ms < SHORT_TTL_MS:
             yield _short_ttl("ttl", job.ttl_ms, place)
-        ttl = config.default_ttl_ms if job.ttl_ms is None else job.ttl_ms
-        if readable and job.grace_ms is not None and job.grace_ms < ttl:
+        ttl, grace = job.lengths(config.default_ttl_ms, config.default_grace_ms)
+        if readable and grace < ttl:
             yield Error(
-                f"grace ({job.grace_ms / 1000:g} s) is shorter than the job's ttl ({ttl / 1000:g} s, DEFAULT_TTL): the "
+                f"grace ({grace / 1000:g} s) is shorter than the job's ttl ({ttl / 1000:g} s, DEFAULT_TTL): the "
                 "occurrence after a crash could never start.",
                 hint="Give the job a longer grace or a shorter ttl.",
                 obj=place,

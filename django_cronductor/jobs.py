@@ -68,6 +68,11 @@ class Declaration:
         """Return where the job is declared, as file:line."""
         return str(self.place)
 
+    def lengths(self, default_ttl_ms: int, default_grace_ms: int) -> tuple[int, int]:
+        """Return its ttl and its grace, its own or else the defaults; a grace by default is never below the ttl."""
+        ttl = self.ttl_ms or default_ttl_ms
+        return ttl, self.grace_ms or max(default_grace_ms, ttl)
+
     @functools.cached_property
     def is_async(self) -> bool:
         """

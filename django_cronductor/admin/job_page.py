@@ -86,8 +86,7 @@ def _settings(view: JobView) -> Sequence[tuple[Any, Any]]:
 
 
 def _declared(job: Job, config: Config) -> list[tuple[Any, Any]]:
-    ttl = job.ttl_ms or config.default_ttl_ms
-    grace = job.grace_ms or max(config.default_grace_ms, ttl)
+    ttl, grace = job.lengths(config.default_ttl_ms, config.default_grace_ms)
     default = gettext("%s (default)")
     handler = innermost(job.handler)
     return [

@@ -96,8 +96,7 @@ def monitor_config(job: Job) -> MonitorConfig | None:
     schedule = job.schedule(defaults.timezone)
     if schedule.crontab is None:
         return None
-    ttl = job.ttl_ms or defaults.default_ttl_ms
-    grace = job.grace_ms or max(defaults.default_grace_ms, ttl)
+    _, grace = job.lengths(defaults.default_ttl_ms, defaults.default_grace_ms)
     return {
         "schedule": {"type": "crontab", "value": schedule.crontab},
         "timezone": schedule.timezone,
