@@ -648,7 +648,7 @@ class Scheduler:
         text = "%s for %s was run before, as the database knows: it is not run again."
         extra = {"job": entry.job.key, "scheduled_at": run.context.scheduled_at, "instance": self.instance}
         logger.info(text, entry.job.key, run.context.scheduled_at, extra=extra)
-        self._keeper.release(run.held, "run before")
+        self._keeper.release(run.held, "not run again")
 
     def _start(self, run: Run) -> None:
         self.begun += 1

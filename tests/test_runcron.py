@@ -247,6 +247,11 @@ def test_once_is_refused_on_the_single_instance_backend(
         Called(once=True)
 
 
+def test_once_does_not_go_with_reload(registry: JobRegistry, on_redis: str) -> None:
+    with pytest.raises(CommandError, match="--once ends by itself: leave out --reload"):
+        Called(once=True, reload=True)
+
+
 def test_once_fails_when_the_store_cannot_be_reached(registry: JobRegistry, prefix: str) -> None:
     nowhere = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
     with (

@@ -92,6 +92,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until a signal, or once."""
+        if options["reload"] and options["once"]:
+            raise CommandError("--once ends by itself: leave out --reload.")
         if options["reload"] and is_child():
             self._run_until_code_changes(options)
         elif options["reload"]:
