@@ -46,30 +46,33 @@ def run(
     **options: Any,
 ) -> None:
     """Delete the rows of such jobs, and forget them in the store."""
+    as_json = options["json"]
     gone = operations.gone_jobs(older_than, backend=backend, registry=registry)
     doomed = [job for job in gone if job.kept is None]
     deleted = []
-    if not options["json"]:
+    if not as_json:
         _show(command, gone)
     if doomed and not dry_run:
-        if interactive and options["json"]:  # Nobody agrees to what was not shown.
-            command.stderr.write(f"To be deleted with their runs: {_listed(job.key for job in doomed)}.")
-        if interactive and not agreed(command):
-            raise CommandError("Nothing was deleted.")
+        if interactive:
+            _ask(command, doomed, shown=not as_json)
         deleted = [job.key for job in doomed if operations.prune(job, backend=backend, registry=registry)]
-    if options["json"]:
-        told = [
-            {
-                "key": job.key,
-                "last_seen": output.iso(from_stored(job.row.last_seen)),
-                "runs": job.runs,
-                "kept": job.kept,
-            }
-            for job in gone
-        ]
-        output.write_json(command, {"gone": told, "deleted": deleted})
+    if as_json:
+        output.write_json(command, {"gone": [_as_json(job) for job in gone], "deleted": deleted})
     elif deleted:
         command.stdout.write(f"Deleted: {_listed(deleted)}.")
+
+
+def _ask(command: BaseCommand, doomed: list[GoneJob], *, shown: bool) -> None:
+    """Raise CommandError unless it is agreed that these go."""
+    if not shown:  # Nobody agrees to what was not shown.
+        command.stderr.write(f"To be deleted with their runs: {_listed(job.key for job in doomed)}.")
+    if not agreed(command):
+        raise CommandError("Nothing was deleted.")
+
+
+def _as_json(job: GoneJob) -> dict[str, Any]:
+    last_seen = output.iso(from_stored(job.row.last_seen))
+    return {"key": job.key, "last_seen": last_seen, "runs": job.runs, "kept": job.kept}
 
 
 def _listed(keys: Iterable[str]) -> str:
