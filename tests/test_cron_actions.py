@@ -591,6 +591,22 @@ class TestRelease:
         assert state(backend).lease is None
         assert JobRun.objects.get().outcome == "abandoned"
 
+    def test_a_yes_to_one_lease_is_none_to_the_next(
+        self, backend: LockBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lease = take(backend)
+
+        def answer(prompt: str = "") -> str:
+            backend.release([Release(lease, "succeeded")])
+            backend.take_request(KEY, "another", TTL, "host:2:b", unasked=True)
+            return "yes"
+
+        monkeypatch.setattr(builtins, "input", answer)
+        called = Called("release", KEY)
+        assert (called.code, called.out) == (1, "")
+        assert called.error == "Its lease has changed since you were asked: nothing was released. Look again."
+        assert state(backend).lease.holder == "host:2:b"
+
     @pytest.mark.parametrize("option", ["--no-input", "--noinput"])
     def test_nobody_is_asked_where_that_is_not_wanted(self, backend: LockBackend, option: str) -> None:
         lease = take(backend)

@@ -14,6 +14,7 @@ from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import output
 from django_cronductor.management.actions.asking import database_wait, get_views, operator
 from django_cronductor.operations import Done
+from django_cronductor.overview import JobView
 
 ORDERED = "runcron, which has the locks in its memory, is to do it within a second or two"
 
@@ -86,6 +87,9 @@ def release(
         )
         if not agreed(command):
             raise CommandError("Nothing was released.")
+        [now] = get_views([key], registry, backend).jobs
+        if _lease_of(now) != _lease_of(view):
+            raise CommandError("Its lease has changed since you were asked: nothing was released. Look again.")
     done = operations.release(key, backend=backend, by=operator(), registry=registry, database_wait=database_wait())
     if done.ordered:
         text = f"the release is ordered: {ORDERED}"
@@ -94,6 +98,12 @@ def release(
     else:
         text = f"the lease of {output.plain(done.run.holder)} is released, and its run abandoned"
     _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
+
+
+def _lease_of(view: JobView) -> tuple[str, int | None] | None:
+    """Return which lease goes on: its holder and its fencing token."""
+    holder = view.holder
+    return None if holder is None or holder.ended is not None else (holder.instance, holder.fencing_token)
 
 
 def agreed(command: BaseCommand) -> bool:
