@@ -75,7 +75,7 @@ CLUSTER = re.compile(r"\b(MOVED|CLUSTERDOWN|MovedError|ClusterDownError|SELECT i
 CLUSTER_CACHES = "django_valkey.cluster_cache."
 """The module whose caches are clients of a whole cluster, which they connect to when they are made."""
 
-UNREADABLE = (ValueError, TypeError, IndexError, KeyError, ImproperlyConfigured)
+UNREADABLE = (ValueError, TypeError, IndexError, KeyError, ImportError, ImproperlyConfigured)
 """What the makers of a pool raise at an address, or options, that they cannot read."""
 BAD_LOCATION = (
     'CACHES[{alias!r}]["LOCATION"] (with the OPTIONS beside it) is no address of a Redis server. Write '
@@ -86,6 +86,9 @@ BAD_OPTION = (
     'CACHES[{alias!r}]["OPTIONS"] has {option!r}, which no connection to Redis takes. The cache of Django passes its '
     "OPTIONS on to redis-py, which has the password as 'password' and the database number as 'db'; 'PASSWORD' and "
     "'CONNECTION_POOL_KWARGS' are options of django-redis and django-valkey."
+)
+BAD_IMPORT = (
+    "CACHES[{alias!r}] names something that cannot be imported ({reason}): mend the path, or install its package."
 )
 NO_POOL = (
     "The cache {alias!r} {reason}: name a cache of Django's RedisCache, django-redis or django-valkey on one server "
@@ -384,6 +387,8 @@ class RedisBackend(LockBackend):
 
     def _unreadable(self, error: Exception) -> ConfigurationError:
         """Say which setting cannot be read; never in the driver's words, which may hold a part of the password."""
+        if isinstance(error, ImportError):
+            return ConfigurationError(BAD_IMPORT.format(alias=self.cache, reason=error))
         options: Any = settings.CACHES[self.cache].get("OPTIONS") or {}
         named = [name for name in options if isinstance(error, TypeError) and repr(name) in str(error)]
         text = BAD_OPTION.format(alias=self.cache, option=named[0]) if named else BAD_LOCATION.format(alias=self.cache)

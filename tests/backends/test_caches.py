@@ -193,6 +193,14 @@ class TestOptions:
             backend.time()
         assert "hunter2" not in everything_about(caught.value)
 
+    @pytest.mark.parametrize(("cache", "option"), [(DJANGO, "pool_class"), (DJANGO_REDIS, "CLIENT_CLASS")])
+    def test_what_cannot_be_imported_is_said(self, backend_on: Make, cache: str, option: str) -> None:
+        backend = backend_on("redis://127.0.0.1:1/0", BACKEND=cache, OPTIONS={option: "no_such.Class"})
+        with pytest.raises(
+            ConfigurationError, match=r"CACHES\['\w+'\] names something .*\(No module named 'no_such'\)"
+        ):
+            backend.time()
+
     @pytest.mark.parametrize(
         ("cache", "options"),
         [
