@@ -163,6 +163,14 @@ def state(backend: LockBackend, key: str = KEY) -> Any:
 
 
 class TestList:
+    def test_a_job_that_is_gone_is_shown_as_paused_too(self, backend: LockBackend, history: DatabaseHistory) -> None:
+        history.declared([job("shop.old")])
+        backend.declare([Declaration("shop.old", "v1", TTL)])
+        Called("pause", "shop.old", "--note", "broken")
+        [line] = Called("list", "shop.old").lines[1:]
+        assert "no longer declared; paused since " in line
+        assert ": broken" in line
+
     def test_each_job_has_a_line(self, registry: JobRegistry, backend: LockBackend, history: DatabaseHistory) -> None:
         succeeded(history, 120)
         registry.schedule("* * * * *", print, key="off", enabled=False)
@@ -520,6 +528,20 @@ class TestPauseAndResume:
         called = Called("resume", KEY)
         assert called.out == "shop.sync: resumed; what was due meanwhile is not made up.\n"
         assert not state(backend).paused
+
+    def test_a_second_pause_without_a_note_leaves_the_first_with_its_note(
+        self, backend: LockBackend, history: DatabaseHistory
+    ) -> None:
+        Called("pause", KEY, "--note", "it mails twice")
+        again = Called("pause", KEY)
+        assert (again.code, again.err) == (0, "")
+        assert again.out.startswith("shop.sync is already paused since ")
+        assert again.out.endswith(" on the command line: it mails twice.\n")
+        Called("pause", KEY, "--note", "it mails thrice")
+        assert DeclaredJob.objects.get().pause_note == "it mails thrice"
+
+    def test_what_was_not_paused_is_said_to_be_so(self, backend: LockBackend, history: DatabaseHistory) -> None:
+        assert Called("resume", KEY).out == "shop.sync: it was not paused.\n"
 
     def test_what_is_not_noted_is_said(self, backend: LockBackend) -> None:
         called = Called("pause", KEY)

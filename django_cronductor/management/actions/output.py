@@ -128,7 +128,9 @@ def state_of(view: JobView) -> str:
     if holder is not None and status in ("running", "dead"):
         state = _held(holder, view.now, dead=status == "dead")
         return f"{state}; paused" if view.paused else state
-    return paused(view) if status == "paused" else words[status]
+    if status == "paused":
+        return paused(view)
+    return f"{words[status]}; {paused(view)}" if view.paused else words[status]
 
 
 def _held(holder: Holder, now: datetime, *, dead: bool) -> str:
