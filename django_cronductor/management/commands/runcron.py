@@ -219,6 +219,7 @@ def _make_scheduler(
     config: Config, backend: LockBackend, history: DatabaseHistory | None, options: dict[str, Any]
 ) -> Scheduler:
     """Return the scheduler that settings and options ask for. Raises ConfigurationError, or JobNotFound."""
+    heartbeat = HeartbeatFile(options["heartbeat_file"]) if options["heartbeat_file"] else None
     if options["once"] and not backend.shared and history is None:
         raise ConfigurationError(
             "--once needs to know what ran before, and the single-instance backend forgets it with the process: "
@@ -233,7 +234,7 @@ def _make_scheduler(
         only=options["only"],
         exclude=options["exclude"],
         inline=options["once"],
-        on_pass=HeartbeatFile(options["heartbeat_file"]) if options["heartbeat_file"] else None,
+        on_pass=heartbeat,
         history=history,
         **chosen,
     )
