@@ -52,7 +52,12 @@ def request(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *
 def pause(
     command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, note: str, **options: Any
 ) -> None:
-    """Pause a job."""
+    """Pause a job; without a note, one that is paused already keeps the note that it has."""
+    [view] = get_views([key], registry, backend).jobs
+    already = view.paused and not backend.shared if view.state is None else view.state.paused
+    if already and not note:
+        _tell(command, Done(key), options["json"], f"{output.quoted(key)} is already {output.paused(view)}.")
+        return
     done = operations.pause(
         key, backend=backend, by=operator(), note=note, registry=registry, database_wait=database_wait()
     )
@@ -62,8 +67,11 @@ def pause(
 
 def resume(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, **options: Any) -> None:
     """Resume a job."""
+    [view] = get_views([key], registry, backend).jobs
     done = operations.resume(key, backend=backend, by=operator(), registry=registry, database_wait=database_wait())
     text = f"it is to be resumed: {ORDERED}" if done.ordered else "resumed; what was due meanwhile is not made up"
+    if view.live and not view.paused:
+        text = "it was not paused"
     _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
 
 
