@@ -21,8 +21,10 @@ pytestmark = pytest.mark.django_db
 staff = admin.AdminSite("staff")
 staff.register(DeclaredJob, JobAdmin)
 staff.register(JobRun, JobRunAdmin)
+support = admin.AdminSite("support")
+support.register(JobRun, JobRunAdmin)
 # The default site is elsewhere, and has these models, too.
-urlpatterns = [path("staff/", staff.urls), path("admin/", admin.site.urls)]
+urlpatterns = [path("staff/", staff.urls), path("admin/", admin.site.urls), path("support/", support.urls)]
 ROOT = "/staff/django_cronductor/"
 
 
@@ -55,3 +57,13 @@ def test_every_page_leads_to_pages_of_the_same_site(client: Client, cron: World)
         assert {link for link in found if not link.startswith(("/staff/", "/static/"))} - {"/"} == set()
     assert client.post(f"{job}resume/").headers["Location"] == f"{job}change/"
     assert client.get(f"{ROOT}declaredjob/no.such/change/").headers["Location"] == f"{ROOT}declaredjob/"
+
+
+def test_a_site_may_have_the_runs_alone(client: Client, cron: World) -> None:
+    client.force_login(superuser())
+    run = cron.run(outcome="failed")
+    for page in ("", f"{run.pk}/change/"):
+        response = client.get(f"/support/django_cronductor/jobrun/{page}")
+        assert response.status_code == 200
+        assert b"shop.sync" in response.content
+        assert b"declaredjob" not in response.content

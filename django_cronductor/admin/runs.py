@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_cronductor.admin import words
 from django_cronductor.instants import as_stored
-from django_cronductor.models import JobRun
+from django_cronductor.models import DeclaredJob, JobRun
 
 MOST_COUNTED = 10_000
 """Rows that are counted for the number of pages: counting a million takes longer than anybody waits."""
@@ -192,12 +192,15 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show one run, with the way to run its job again."""
-        may_run = request.user.has_perms(["django_cronductor.view_declaredjob", "django_cronductor.run_job"])
+        needed = ["django_cronductor.view_declaredjob", "django_cronductor.run_job"]
+        may_run = self.admin_site.is_registered(DeclaredJob) and request.user.has_perms(needed)
         return super().change_view(request, object_id, form_url, {"may_run": may_run, **(extra_context or {})})
 
     @admin.display(description=_("job"))
-    def shown_job(self, run: JobRun) -> SafeString:
-        """Return the job, with the way to its page."""
+    def shown_job(self, run: JobRun) -> str:
+        """Return the job, with the way to its page if this site has that."""
+        if not self.admin_site.is_registered(DeclaredJob):
+            return run.job_key
         url = words.url(self.admin_site.name, "declaredjob_change", run.job_key)
         return format_html('<a href="{}">{}</a>', url, run.job_key)
 
