@@ -18,14 +18,17 @@ def as_stored(instant: datetime) -> datetime:
     return instant if settings.USE_TZ else django_timezone.make_naive(instant, django_timezone.get_default_timezone())
 
 
-def from_stored(stored: datetime) -> datetime:
+def from_stored(stored: datetime, near: datetime | None = None) -> datetime:
     """
     Return what the database has as an aware datetime in UTC.
 
-    Of a naive time that comes twice, the second if it has passed: what has just been written is not an hour old then.
+    Of a naive time that comes twice, the one that is nearer to `near`; else the second if it has passed: what has just
+    been written is not an hour old then.
     """
     if stored.tzinfo is not None:
         return stored.astimezone(timezone.utc)
     zone = django_timezone.get_default_timezone()
     first, second = (stored.replace(tzinfo=zone, fold=fold).astimezone(timezone.utc) for fold in (0, 1))
+    if near is not None:
+        return min(first, second, key=lambda one: abs(one - near))
     return second if second <= datetime.now(timezone.utc) else first

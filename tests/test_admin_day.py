@@ -6,10 +6,12 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from django.test import override_settings
 from django.utils import timezone as django_timezone
 
 from django_cronductor.admin.day import MOST_LANES, Day
 from django_cronductor.admin.pictures import Span, Timeline
+from django_cronductor.instants import as_stored
 from django_cronductor.models import JobRun
 from django_cronductor.schedules import Schedule
 
@@ -182,3 +184,15 @@ def test_a_job_of_every_second_takes_no_time_to_draw() -> None:
     began = datetime.now(timezone.utc)
     drawn(Day(rows, NOON, Schedule("* * * * * *"), known_since=YESTERDAY))
     assert datetime.now(timezone.utc) - began < timedelta(seconds=2)
+
+
+@override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin")
+def test_runs_of_the_hour_that_comes_twice_do_not_overlap_where_times_are_naive() -> None:
+    rows = []
+    for hour in (1, 0):
+        began = datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc)
+        slot, ended = int(began.timestamp() * 1000), began + timedelta(minutes=10)
+        times = {"scheduled_at": as_stored(began), "started_at": as_stored(began), "finished_at": as_stored(ended)}
+        rows.append(JobRun(slot=slot, outcome="succeeded", holder="web-1", duration=600, **times))
+    day = Day(rows, datetime(2024, 10, 27, 12, tzinfo=timezone.utc))
+    assert day.summary() == "2 succeeded, on 1 replica, no overlaps."

@@ -32,6 +32,14 @@ def test_of_a_time_that_comes_twice_the_second_is_meant_once_it_has_passed() -> 
 
 
 @override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin")
+def test_of_a_time_that_comes_twice_the_one_is_meant_that_is_near_to_what_is_known() -> None:
+    for hour in (0, 1):
+        instant = datetime(2024, 10, 27, hour, 30, tzinfo=timezone.utc)
+        assert from_stored(as_stored(instant), instant + timedelta(minutes=20)) == instant
+    assert from_stored(as_stored(SUMMER), SUMMER + timedelta(hours=5)) == SUMMER
+
+
+@override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin")
 def test_of_a_time_that_comes_twice_the_first_is_meant_while_the_second_is_to_come() -> None:
     first = datetime(2092, 10, 26, 0, 30, tzinfo=timezone.utc)
     assert from_stored(as_stored(first)) == first

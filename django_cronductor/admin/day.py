@@ -12,7 +12,7 @@ from django.utils.translation import gettext, ngettext
 from django_cronductor.admin import words
 from django_cronductor.admin.pictures import Lane, Span, Timeline
 from django_cronductor.admin.recent import tally
-from django_cronductor.instants import from_stored
+from django_cronductor.instants import from_stored, to_datetime
 from django_cronductor.models import JobRun
 from django_cronductor.schedules import Schedule
 
@@ -229,9 +229,12 @@ def _placed(row: JobRun, now: datetime) -> _Run | None:
     start = row.started_at or row.scheduled_at or row.finished_at
     if start is None:
         return None
-    begun = from_stored(start)
+    begun = from_stored(start, None if row.slot is None else to_datetime(row.slot))
     if words.kind_of(row.outcome) == "skipped":
         return _Run(row, begun, begun)
     if row.outcome == words.RUNNING:
         return _Run(row, begun, max(begun, now))
-    return _Run(row, begun, begun if row.finished_at is None else max(begun, from_stored(row.finished_at)))
+    if row.finished_at is None:
+        return _Run(row, begun, begun)
+    ended = from_stored(row.finished_at, begun + timedelta(seconds=row.duration or 0))
+    return _Run(row, begun, max(begun, ended))
