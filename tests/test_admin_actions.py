@@ -105,7 +105,7 @@ def test_pause_with_a_note_and_resume(browser: Client, cron: World) -> None:
     cron.job()
     cron.row()
     cron.declared()
-    response = confirm(browser, "pause", note="  <b>moving</b>\nhouse ")
+    response = confirm(browser, "pause", note="  <b>moving</b>\r\nhouse ")
     assert said(response) == ["success: The job shop.sync is paused. A run in progress goes on."]
     assert cron.state().paused
     row = DeclaredJob.objects.get()

@@ -243,7 +243,8 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
 
     def _do(self, request: HttpRequest, action: Action, key: str) -> None:
         user: Any = request.user
-        note = storable(request.POST.get("note", "").strip(), LONGEST_NOTE)
+        # Browsers end lines in two characters, and count them as one.
+        note = storable(request.POST.get("note", "").replace("\r\n", "\n").strip(), LONGEST_NOTE)
         try:
             done = action.run(key, user.get_username(), note, storable(request.POST.get("once", ""), 40))
         except CronductorError as error:
