@@ -355,6 +355,17 @@ def test_a_wrong_password_ends_it_without_showing_any(project: Project) -> None:
     assert "secret" not in text
 
 
+def test_a_password_that_is_missing_ends_it_and_is_said_to_be(project: Project) -> None:
+    project.declare(TICKING)
+    with RedisServer({"requirepass": "rightsecret"}) as server:
+        project.url = server.url.replace(":rightsecret@", "")
+        project.configure()
+        code, text = project.run()
+    assert code == 1
+    assert "the server wants a password, and the cache has none" in text
+    assert "secret" not in text
+
+
 def test_a_user_without_scripts_ends_it_naming_what_is_missing(project: Project) -> None:
     project.declare(TICKING)
     with RedisServer() as server:

@@ -72,6 +72,9 @@ REFUSED = re.compile(
 EVERY_KEY = re.compile(r"\b(OOM|READONLY|MISCONF|NOREPLICAS|MASTERDOWN)\b")
 """What a script that met it at one key would have met at any other."""
 CLUSTER = re.compile(r"\b(MOVED|CLUSTERDOWN|MovedError|ClusterDownError|SELECT is not allowed in cluster mode)\b")
+NO_PASSWORD = re.compile(
+    r"HELLO must be called with the client already authenticated|\bNOAUTH\b|Authentication required"
+)
 CLUSTER_CACHES = "django_valkey.cluster_cache."
 """The module whose caches are clients of a whole cluster, which they connect to when they are made."""
 
@@ -452,6 +455,8 @@ class RedisBackend(LockBackend):
             text = text.replace(str(password), "***")
         if CLUSTER.search(text):
             text += " (this is a node of a cluster: clusters are not supported, name a server that is not part of one)"
+        if not password and NO_PASSWORD.search(text):
+            text += " (the server wants a password, and the cache has none)"
         kind = BackendRefused if REFUSED.search(text) else BackendError
         return kind(f"{self.describe()}: {text}")
 
