@@ -237,20 +237,25 @@ def prune(job: GoneJob, *, backend: LockBackend, registry: JobRegistry = default
     return gone
 
 
+def _span(age: timedelta) -> str:
+    minutes = age.total_seconds() / 60
+    return f"{minutes:.0f} minutes" if minutes < 48 * 60 else f"{age.days} days"
+
+
 def _reason_to_keep(
     row: DeclaredJob, state: JobState | BackendError | None, now: datetime, age: timedelta
 ) -> str | None:
     if isinstance(state, BackendError):
         return "the lock store fails on it"
     if now - from_stored(row.last_seen) < age:
-        return "a replica has declared it not long ago"
+        return f"a replica has declared it in the last {_span(age)}"
     if state is None:
         return None
     if state.lease is not None:
         return "somebody holds its lease, or died with it"
     # The rows may be old because the database was away: a replica that has it decides its occurrences.
     if state.occurrence is not None and now - to_datetime(state.occurrence) < age:
-        return "a replica has decided an occurrence of it not long ago"
+        return f"a replica has decided an occurrence of it in the last {_span(age)}"
     return None
 
 

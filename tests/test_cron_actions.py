@@ -698,7 +698,7 @@ class TestPrune:
     def test_what_was_seen_not_long_enough_ago_is_kept(self, answer: Callable[[str | None], None]) -> None:
         called = Called("prune", "--older-than", "3d")
         assert called.code == 0
-        assert called.lines[1].endswith("kept: a replica has declared it not long ago")
+        assert called.lines[1].endswith("kept: a replica has declared it in the last 3 days")
         assert DeclaredJob.objects.exists()
 
     def test_where_nothing_is_gone_that_is_said(self, backend: LockBackend, history: DatabaseHistory) -> None:

@@ -108,7 +108,21 @@ class TestOutcomes:
         declare(registry, leave)
         called = Called("run", KEY, "--json")
         assert called.code == 1
-        assert called.json == {"key": KEY, "outcome": "interrupted"}
+        said = called.json
+        assert said.pop("duration") >= 0
+        assert said.pop("fencing_token") == JobRun.objects.get().fencing_token
+        assert said.pop("instance") == JobRun.objects.get().holder
+        assert said.pop("error").startswith("Stopping: ")
+        assert said == {"key": KEY, "outcome": "interrupted"}
+
+    def test_json_has_the_error_without_passwords(self, registry: JobRegistry) -> None:
+        def fail(context: RunContext) -> None:
+            raise ValueError("redis://user:hunter2@host")
+
+        declare(registry, fail)
+        said = Called("run", KEY, "--json").json
+        assert said["error"].startswith("ValueError: redis://")
+        assert "hunter2" not in said["error"]
 
     def test_what_the_job_prints_is_not_among_the_json(
         self, registry: JobRegistry, capsys: pytest.CaptureFixture[str]
@@ -116,7 +130,7 @@ class TestOutcomes:
         declare(registry, lambda context: print("42 users"))
         call_command("cron", "run", KEY, "--json")
         written = capsys.readouterr()
-        assert json.loads(written.out) == {"key": KEY, "outcome": "succeeded"}
+        assert json.loads(written.out)["outcome"] == "succeeded"
         assert "42 users" in written.err
 
     def test_a_condition_that_is_not_met_is_no_failure(self, registry: JobRegistry) -> None:

@@ -481,10 +481,10 @@ class TestPrune:
         self, registry: JobRegistry, shared: LockBackend, gone: DeclaredJob
     ) -> None:
         [found] = operations.gone_jobs(timedelta(days=3), backend=shared, registry=registry)
-        assert found.kept == "a replica has declared it not long ago"
+        assert found.kept == "a replica has declared it in the last 3 days"
         DatabaseHistory(keep=5, inline=True).declared([job("old")])
         [found] = operations.gone_jobs(timedelta(seconds=1), backend=shared, registry=registry)
-        assert found.kept == "a replica has declared it not long ago"
+        assert found.kept == "a replica has declared it in the last 3 minutes"
         with pytest.raises(Refused, match="old is not deleted: a replica"):
             operations.prune(found, backend=shared, registry=registry)
 
@@ -500,7 +500,7 @@ class TestPrune:
         assert found.kept == "somebody holds its lease, or died with it"
         shared.force_release("old")
         [found] = operations.gone_jobs(self.DAY, backend=shared, registry=registry)
-        assert found.kept == "a replica has decided an occurrence of it not long ago"
+        assert found.kept == "a replica has decided an occurrence of it in the last 1440 minutes"
 
     def test_what_the_store_fails_on_is_kept(
         self, registry: JobRegistry, shared: LockBackend, gone: DeclaredJob, redis_client: Any, prefix: str

@@ -346,7 +346,7 @@ class RedisBackend(LockBackend):
                 client = owner._cache.get_client(write=True)
             pool = client.connection_pool
         except AttributeError as error:
-            reason = f"gives no Redis connection pool ({error})"
+            reason = "gives no Redis connection pool: it is not a Redis cache"
             raise ConfigurationError(NO_POOL.format(alias=self.cache, reason=reason)) from error
         except UNREADABLE as error:
             raise self._unreadable(error) from None

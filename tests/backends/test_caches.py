@@ -311,3 +311,10 @@ class TestCluster:
                 create_backend().time()
             messages = django_checks.run_checks(tags=[checks.TAG], include_deployment_checks=True)
             assert [message.id for message in messages] == ["cronductor.E101"]
+
+
+def test_a_cache_that_is_not_in_redis_is_named() -> None:
+    with pytest.raises(
+        ConfigurationError, match="'default' gives no Redis connection pool: it is not a Redis cache: name"
+    ):
+        RedisBackend(cache="default").time()

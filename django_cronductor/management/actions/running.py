@@ -19,8 +19,11 @@ from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import acting, output
 from django_cronductor.management.actions.asking import get_views
 from django_cronductor.management.process import FAILED, HELD, exit_at_once, heeding_signals, show_logs_somewhere
+from django_cronductor.masking import mask
 from django_cronductor.records import SUCCESSES
+from django_cronductor.runner import RunContext
 from django_cronductor.scheduler import Scheduler
+from django_cronductor.signals import job_finished
 
 FINE = (*SUCCESSES, "condition")
 
@@ -46,9 +49,9 @@ def run(
         _look_at_history(command, registry, backend, key)
     # What the job prints is no part of the one document that programs read.
     with contextlib.redirect_stdout(sys.stderr) if options["json"] else contextlib.nullcontext():
-        outcome = _run(registry, backend, key)
+        outcome, details = _run(registry, backend, key)
     if options["json"]:
-        output.write_json(command, {"key": key, "outcome": outcome})
+        output.write_json(command, {"key": key, "outcome": outcome, **details})
     elif outcome in FINE:
         text = "its condition is not met, so it was not run" if outcome == "condition" else outcome
         command.stdout.write(f"{output.quoted(key)}: {text}.")
@@ -56,16 +59,26 @@ def run(
         raise CommandError(f"{output.quoted(key)} did not succeed: {outcome}.", returncode=FAILED)
 
 
-def _run(registry: JobRegistry, backend: LockBackend, key: str) -> str:
+def _run(registry: JobRegistry, backend: LockBackend, key: str) -> tuple[str, dict[str, object]]:
+    """Run it; return the outcome, and what more there is to say of a run that has begun."""
+    details: dict[str, object] = {"duration": None, "fencing_token": None, "instance": None, "error": None}
+
+    def note(context: RunContext, duration: float, error: BaseException | None, sender: object, **more: object) -> None:
+        told = None if error is None else mask(f"{type(error).__name__}: {error}")
+        token, instance = context.fencing_token, context.instance
+        details.update(duration=round(duration, 3), fencing_token=token, instance=instance, error=told)
+
     config = get_config()
     history = open_history(config.history, inline=in_transaction())
     scheduler = Scheduler(registry, backend, only=[key], inline=True, history=history, **scheduler_options(config))
+    job_finished.connect(note)
     try:
         with _stopping_on_signals(scheduler):
-            return scheduler.run_now(key)
+            return scheduler.run_now(key), details
     except NotAcquired as error:
         raise CommandError(output.plain(str(error)), returncode=HELD) from error
     finally:
+        job_finished.disconnect(note)
         if history is not None:
             history.close()
 
