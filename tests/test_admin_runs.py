@@ -157,6 +157,13 @@ def test_takes_few_queries_none_of_which_counts_all_rows(browser: Client, cron: 
     assert not any('"traceback"' in sql for sql in asked)
 
 
+def test_where_nothing_matches_it_looks_for_that_once(browser: Client, cron: World) -> None:
+    cron.run()
+    with CaptureQueriesContext(connection) as queries:
+        assert listed(browser, "?replica=nobody") == []
+    assert len([query for query in queries if "django_cronductor_jobrun" in query["sql"]]) == 1
+
+
 def test_counts_no_more_pages_than_anybody_looks_at(
     browser: Client, cron: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -328,6 +328,33 @@ class TestProcess:
     def test_what_was_done_is_said_once(self, project: Cron) -> None:
         assert project.run("cron", "pause", "shop.ticks")[1].count("paused") == 1
 
+    def test_who_has_read_enough_ends_it_without_a_traceback(self, project: Cron) -> None:
+        command = project.command("cron", "list")
+        with subprocess.Popen(
+            command, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            said = process.stderr.read()
+        assert "Traceback" not in said
+        assert "BrokenPipe" not in said
+        assert process.returncode == 1
+
+    def test_a_terminal_without_the_characters_shows_them_as_escapes(self, project: Cron) -> None:
+        project.declare(WORK.replace("def ticks", "def gr\u00fc\u00dfe"))
+        command = project.command("cron", "list")
+        done = subprocess.run(
+            command,
+            env=project.environment | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "shop.gr\\xfc\\xdfe" in done.stdout
+
     def test_a_signal_tells_it_to_stop_and_its_lease_is_given_back(
         self, project: Cron, redis_client: redis.Redis
     ) -> None:

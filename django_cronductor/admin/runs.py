@@ -36,6 +36,16 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # Django's own tak
         return int(rows.order_by()[:MOST_COUNTED].count())
 
 
+class RunList(ChangeList):
+    """The list of runs."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Look no second time for rows of which there are none."""
+        super().get_results(request)
+        if not self.result_count:
+            self.result_list = self.queryset.none()
+
+
 class TextFilter(admin.SimpleListFilter):
     """A filter that is typed: a list of its values would need a look at every row."""
 
@@ -169,6 +179,10 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
 
     class Media:
         css: ClassVar = {"all": ["django_cronductor/admin.css"]}
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list of runs."""
+        return RunList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[JobRun]:
         """Return the runs; tracebacks are read by the page of one run alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import io
 import logging
 import os
 import signal
@@ -28,6 +29,23 @@ def show_logs_somewhere(level: int = logging.INFO) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def printing_to_anyone() -> Iterator[None]:
+    """Print to whatever reads: what it has no characters for as escapes, and nothing more once it has read enough."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Or the interpreter would try to flush it again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
 
 
 @contextlib.contextmanager

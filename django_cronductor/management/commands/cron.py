@@ -13,7 +13,7 @@ from django_cronductor.exceptions import BackendError, ConfigurationError, Crond
 from django_cronductor.jobs import registry
 from django_cronductor.management.actions import acting, health, listing, output, pruning, running, upcoming
 from django_cronductor.management.actions.asking import opened_backend
-from django_cronductor.management.process import FAILED, UNREACHABLE, USAGE, show_logs_somewhere
+from django_cronductor.management.process import FAILED, UNREACHABLE, USAGE, printing_to_anyone, show_logs_somewhere
 from django_cronductor.operations import DatabaseFailed
 
 
@@ -53,7 +53,8 @@ class Command(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program."""
         self.as_program = True
-        super().run_from_argv(argv)
+        with printing_to_anyone():
+            super().run_from_argv(argv)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the actions, each with its options."""
