@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,21 @@ def project_environment(database: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    """Start a Python process whose output is read as one."""
-    return subprocess.Popen(
+@contextmanager
+def start(environment: dict[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a Python process whose output is read as one; it does not outlive the block."""
+    with subprocess.Popen(
         [sys.executable, *arguments],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # Where the block failed, nobody else would, and the test would wait for ever.
 
 
 def outcome(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
