@@ -7,6 +7,7 @@ import io
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -63,9 +64,14 @@ def page(found: dict[str, str], figures: dict[str, list[Row]], titles: dict[str,
     for name, rows in figures.items():
         parts += ["", titles[name], "-" * len(titles[name]), "", ".. csv-table::", "   :header-rows: 1", ""]
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([HEADINGS, *_cells(rows)])
+        csv.writer(text, lineterminator="\n").writerows([HEADINGS, *map(_plain, _cells(rows))])
         parts += [f"   {line}" for line in text.getvalue().splitlines()]
     return "\n".join([*parts, ""])
+
+
+def _plain(cells: Sequence[str]) -> list[str]:
+    """Return cells that nobody reads as markup: a schedule has stars, and a lone % could be the line of a title."""
+    return [re.sub(r"([*`|_%])", r"\\\1", cell) for cell in cells]
 
 
 def _cells(rows: Sequence[Row]) -> list[Sequence[str]]:

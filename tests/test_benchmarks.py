@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from docutils.core import publish_doctree
 
 from benchmarks.__main__ import FIGURES, ON_REQUEST, main
 from benchmarks.bench import Row, Rows
-from benchmarks.report import table
+from benchmarks.report import page, table
 
 
 @pytest.fixture
@@ -32,6 +33,14 @@ def test_the_table_has_median_range_and_ratio_and_says_who_does_less(rows: Rows)
         ["10 jobs", "last start", "APScheduler", "100", "80.0 - 120", "ms", "4", "takes no lock"],
         ["10 jobs", "CPU", "ours", "50.0", "50.0 - 50.0", "us"],
     ]
+
+
+def test_the_page_has_the_same_as_a_table_of_the_documentation() -> None:
+    rows = Rows("schedules")
+    rows.add("* * * * * in UTC", "ours", "CPU", "%", 0.5)
+    text = page({"python": "3.13"}, {"schedules": list(rows)}, {"schedules": "The next occurrence"})
+    settings = {"report_level": 1, "halt_level": 1, "_disable_config": True}
+    assert "* * * * * in UTC\n\nCPU\n\nours\n\n0.500" in publish_doctree(text, settings_overrides=settings).astext()
 
 
 def test_a_row_has_the_values_of_all_repetitions(rows: Rows) -> None:
