@@ -47,7 +47,7 @@ LONGEST_LIST = 300
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Declaration:
+class Declared:
     """What was declared of a job. None: nothing was said, the settings decide. Lengths are in milliseconds."""
 
     key: str
@@ -88,7 +88,7 @@ class Declaration:
         return app_label_of(getattr(bare(self.handler), "__module__", None)) if apps.apps_ready else None
 
 
-class Job(Declaration):
+class Job(Declared):
     """
     A declared job. Registries make them; what was declared of it never changes.
 

@@ -88,6 +88,8 @@ def _no_connection_is_left_open() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def database_server(request: pytest.FixtureRequest) -> DatabaseServer:
     """Return the run's database server; in a run on SQLite there is none."""
+    if DATABASE not in request.config.stash:
+        pytest.fail("This test needs a database server: set CRONDUCTOR_TEST_DATABASE to postgresql or mariadb.")
     return request.config.stash[DATABASE]
 
 
