@@ -30,8 +30,10 @@ Texts = dict[str, str]
 Answer = Callable[[bool], object]
 
 ROWS_PER_QUERY = 200
-ROWS_PER_PASS = 50
+ROWS_PER_PASS = 200
 """Records that nobody waits for, written before those are looked for again that somebody does."""
+GATHER = 0.25
+"""Seconds in which what nobody waits for gathers, while runs are started: then it takes little of their time."""
 MOST_OPEN = 1_000
 """Runs without an end that are looked at together."""
 SEEN_EVERY = 60.0
@@ -57,6 +59,7 @@ class _Batch:
     questions: list[tuple[list[tuple[str, str]], Callable[[list[Seeds]], object]]] = field(default_factory=list)
     begun: list[tuple[RunRecord, Answer]] = field(default_factory=list)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
+    seen: dict[str, JobRecord] = field(default_factory=dict)
     dead: list[DeadRecord] = field(default_factory=list)
     ended: dict[str, tuple[RunRecord, Texts]] = field(default_factory=dict)
     skipped: list[SkipRecord] = field(default_factory=list)
@@ -64,10 +67,15 @@ class _Batch:
     given_up: list[tuple[OpenRun, Callable[[], object]]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.questions or self.jobs or self.lookers or self.given_up or len(self))
+        return bool(self.questions or self.jobs or self.seen or self.lookers or self.given_up or len(self))
 
     def __len__(self) -> int:
         return len(self.begun) + len(self.dead) + len(self.ended) + len(self.skipped)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Tell whether somebody waits for a part of it."""
+        return bool(self.questions or self.begun)
 
     def clear(self) -> None:
         """Forget all of it; the runs may start."""
@@ -92,6 +100,7 @@ class _Batch:
             self.questions + later.questions,
             self.begun + later.begun,
             self.jobs | later.jobs,
+            self.seen | later.seen,
             self.dead + later.dead,
             self.ended | later.ended,
             self.skipped + later.skipped,
@@ -119,6 +128,10 @@ class DatabaseHistory:
         """Jobs to prune."""
         self._changed = threading.Condition(threading.RLock())
         self._writing = False
+        self._flushing = 0
+        """How many wait until all is written."""
+        self._rest_at = 0.0
+        """When, on the monotonic clock, what nobody waits for may be written."""
         self._closed = False
         self._failing = False
         self._left_out = 0
@@ -226,7 +239,12 @@ class DatabaseHistory:
         if self._inline:
             self._work()
         with self._changed:
-            return self._changed.wait_for(lambda: not self._batch and not self._writing, timeout)
+            self._flushing += 1
+            self._changed.notify_all()
+            try:
+                return self._changed.wait_for(lambda: not self._batch and not self._writing, timeout)
+            finally:
+                self._flushing -= 1
 
     def close(self) -> None:
         """Write no more, and let the thread end, for which it is waited unless the database hangs."""
@@ -289,10 +307,17 @@ class DatabaseHistory:
             if not self._changed.wait_for(self._is_wanted, IDLE):
                 close_old_connections()
                 self._changed.wait_for(self._is_wanted, SEEN_EVERY)
+            self._changed.wait_for(self._is_urgent, max(0.0, self._rest_at - time.monotonic()))
             return bool(self._batch) or not self._closed
 
     def _is_wanted(self) -> bool:
         return self._has_work() or self._closed
+
+    def _is_urgent(self) -> bool:
+        return self._batch.is_awaited or self._rest_is_due()
+
+    def _rest_is_due(self) -> bool:
+        return self._inline or self._closed or self._flushing > 0 or time.monotonic() >= self._rest_at
 
     def _has_work(self) -> bool:
         return bool(self._batch or self._over)
@@ -342,8 +367,11 @@ class DatabaseHistory:
 
     def _write(self, batch: _Batch) -> None:
         """Write of a batch what somebody waits for and some of the rest, taking out of it what is written."""
+        busy = batch.is_awaited
         self._answer_questions(batch)
         self._write_begun(batch)
+        if not self._rest_is_due():
+            return
         self._write_jobs(batch)
         self._write_dead(batch)
         self._write_ended(batch)
@@ -352,6 +380,8 @@ class DatabaseHistory:
         self._write_given_up(batch)
         if self._over:
             self._prune(next(iter(self._over)))
+        if busy or not (batch or self._over):
+            self._rest_at = time.monotonic() + GATHER
 
     def _answer_questions(self, batch: _Batch) -> None:
         while batch.questions:
@@ -382,6 +412,15 @@ class DatabaseHistory:
         for part in _parts([batch.jobs[key] for key in sorted(batch.jobs)]):
             _store(part, lambda some, plain: _upsert([_job_row(job, now) for job in some]), DeclaredJob)
         batch.jobs.clear()
+        for part in _parts([batch.seen[key] for key in sorted(batch.seen)]):
+            rows = for_writing(DeclaredJob).filter(key__in=[job.key for job in part])
+            known = {key: told for key, *told in rows.values_list("key", "fingerprint", "since")}
+            rows.update(last_seen=now)
+            # Deleted by hand, or written by a replica of another version.
+            stale = [job for job in part if known.get(job.key) != [job.fingerprint, job.since]]
+            if stale:
+                _store(stale, lambda some, plain: _upsert([_job_row(job, now) for job in some]), DeclaredJob)
+        batch.seen.clear()
 
     def _write_dead(self, batch: _Batch) -> None:
         for dead in batch.dead[:ROWS_PER_PASS]:
@@ -446,7 +485,7 @@ class DatabaseHistory:
         if now - self._seen_at >= SEEN_EVERY:
             self._seen_at = now
             with self._changed:
-                self._batch.jobs = dict(self._jobs) | self._batch.jobs
+                self._batch.seen = dict(self._jobs)
 
     def _failed(self, reason: object) -> None:
         with self._changed:
@@ -536,9 +575,32 @@ def _upsert(rows: list[DeclaredJob]) -> None:
 
 def _write_ends(ends: Sequence[tuple[RunRecord, Texts]], plain: bool) -> None:
     values = {run.id: _end_of(run, texts, plain) for run, texts in ends}
+    if len(values) > 1 and _update_together(values):
+        return
     strangers = [run for run, _ in ends if not _for_writing().filter(run_id=run.id).update(**values[run.id])]
     # Runs that went on although another's row has their slot, or that have none: they get one of no slot.
     _insert([_run_row(run, slot=None, **values[run.id]) for run in strangers])
+
+
+def _update_together(values: dict[str, dict[str, Any]]) -> bool:
+    """
+    Update the rows of runs by one statement; tell whether each has one.
+
+    Django has none that takes other values for each row and is faster than one update after the other.
+    """
+    connection = connections[router.db_for_write(JobRun)]
+    quote = connection.ops.quote_name
+    names = list(dict.fromkeys(name for row in values.values() for name in row))
+    fields: list[Any] = [JobRun._meta.get_field(name) for name in names]
+    changes = ", ".join(f"{quote(field.column)} = %s" for field in fields)
+    rows = [
+        [field.get_db_prep_save(row.get(field.name, ""), connection) for field in fields] + [run_id]
+        for run_id, row in values.items()
+    ]
+    with connection.cursor() as cursor:
+        # The names are those of the model's own columns; the values are parameters.
+        cursor.executemany(f"UPDATE {quote(JobRun._meta.db_table)} SET {changes} WHERE run_id = %s", rows)  # noqa: S608
+        return bool(cursor.rowcount == len(rows))
 
 
 def _give_up(dead: DeadRecord) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -111,6 +113,34 @@ class TestRuns:
         with django_assert_max_num_queries(6):
             history._write_batch()
         assert answers == [True] * 150
+
+    def test_many_ends_take_a_few_queries_and_each_run_has_its_own(
+        self, history: DatabaseHistory, answers: list[bool], django_assert_max_num_queries: DjangoAssertNumQueries
+    ) -> None:
+        history._batch.begun = [(run(number), answers.append) for number in range(150)]
+        history._write_batch()
+        failed = ({"error_type": "ValueError", "error_message": "no", "traceback": "line"}, "failed")
+        for number in range(150):
+            texts, outcome = failed if number % 3 == 0 else ({}, "succeeded")
+            record = replace(run(number), outcome=outcome, duration=float(number))
+            history._batch.ended[record.id] = (record, texts)
+        with django_assert_max_num_queries(8):  # Of which three prune a job.
+            history._write_batch()
+        for found in JobRun.objects.all():
+            number = int(found.duration or 0)
+            assert found.run_id == run(number).id
+            assert found.finished_at == found.started_at + timedelta(seconds=number)
+            wanted = ("failed", "ValueError", "no", "line") if number % 3 == 0 else ("succeeded", "", "", "")
+            assert (found.outcome, found.error_type, found.error_message, found.traceback) == wanted
+
+    def test_of_many_ends_those_without_a_row_get_one(self, history: DatabaseHistory, answers: list[bool]) -> None:
+        history.begun(run(0), answers.append)
+        for number in (0, 1):
+            record = replace(run(number), outcome="succeeded", duration=1.0)
+            history._batch.ended[record.id] = (record, {})
+        history._write_batch()
+        rows = JobRun.objects.order_by("run_id").values_list("run_id", "slot", "outcome")
+        assert list(rows) == [("run-0", SLOT, "succeeded"), ("run-1", None, "succeeded")]
 
     @override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin")
     def test_both_passes_of_a_repeated_hour_have_rows_without_time_zones(
@@ -483,6 +513,46 @@ def test_a_thread_of_its_own_writes_without_anybody_waiting(answers: list[bool])
         end(history)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_while_runs_start_their_ends_gather(answers: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts are waited for, ends are not."""
+    monkeypatch.setattr("django_cronductor.history.GATHER", 3600.0)
+    started = threading.Event()
+    history = DatabaseHistory(keep=5)
+
+    def start(ours: bool) -> None:
+        answers.append(ours)
+        started.set()
+
+    try:
+        for number in range(3):
+            started.clear()
+            history.begun(run(number), start)
+            assert started.wait(10.0)
+            finish(history, run(number))
+        assert answers == [True] * 3
+        assert JobRun.objects.filter(outcome="running").exists()
+        assert history.flush(10.0), "whoever asks for all of it does not wait"
+        assert not JobRun.objects.filter(outcome="running").exists()
+    finally:
+        end(history)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_end_that_nothing_else_comes_with_is_written_at_once(
+    answers: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_cronductor.history.RETRY", 3600.0)
+    history = DatabaseHistory(keep=5)
+    try:
+        finish(history, run())
+        deadline = time.monotonic() + 10
+        while not JobRun.objects.exists():
+            assert time.monotonic() < deadline
+    finally:
+        end(history)
+
+
 @pytest.mark.parametrize("outcome", ["condition", "missed"])
 def test_runs_that_were_won_and_not_made_push_out_none_that_were(
     history: DatabaseHistory, answers: list[bool], outcome: str
@@ -522,6 +592,21 @@ def test_a_receiver_that_fails_when_rows_are_deleted_is_not_asked_for_ever(
         pre_delete.disconnect(fail)
     assert 0 < caplog.text.count("could not be written") < 12
     assert JobRun.objects.filter(outcome="succeeded").count() == 12
+
+
+def test_jobs_are_noted_as_seen_in_a_few_queries_whoever_has_written_them_last(
+    history: DatabaseHistory, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    jobs = [job(f"job-{number}") for number in range(100)]
+    history.declared(jobs)
+    DeclaredJob.objects.update(last_seen=NOON)
+    DeclaredJob.objects.filter(key="job-7").update(fingerprint="of another version", expression="@daily")
+    DeclaredJob.objects.filter(key="job-8").delete()
+    history._note_seen()
+    with django_assert_max_num_queries(8):
+        history._write_batch()
+    assert DeclaredJob.objects.filter(last_seen__gt=NOON).count() == 100
+    assert DeclaredJob.objects.get(key="job-7").expression == "* * * * *"
 
 
 def test_a_job_that_is_gone_is_seen_no_more(history: DatabaseHistory) -> None:
