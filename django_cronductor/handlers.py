@@ -82,6 +82,8 @@ def is_task(func: object) -> TypeGuard[Task]:
 
 
 def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:
+    if _plainly_fits(func, takes_context):
+        return
     signature = _signature_that_counts(func)
     problem = _misfilled(func) or _misfit(signature, takes_context)
     if problem is None:
@@ -94,6 +96,15 @@ def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:
         advice = "Did you mean takes_context=True?"
     called = "with the context alone" if takes_context else "without arguments"
     raise ConfigurationError(f"{role} cannot be called {called}: {problem}. {advice}")
+
+
+def _plainly_fits(func: Handler, takes_context: bool) -> bool:
+    """Tell whether a function surely takes so many arguments: a signature costs more than all else of a declaration."""
+    if not isinstance(func, FunctionType) or func.__dict__:
+        return False  # What wraps it, or it says of itself, may differ.
+    code, defaults = func.__code__, func.__defaults__ or ()
+    keywords = code.co_kwonlyargcount - len(func.__kwdefaults__ or ())
+    return not keywords and code.co_argcount - len(defaults) <= takes_context <= code.co_argcount
 
 
 def _misfilled(func: Handler) -> str | None:
