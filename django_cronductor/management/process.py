@@ -64,6 +64,9 @@ def heeding_signals(heed: Callable[[int, FrameType | None], object]) -> Iterator
 
 def exit_at_once(code: int) -> None:
     """End the process although threads of jobs, and of asgiref's, may still work."""
+    with contextlib.suppress(ValueError):  # Raised in another thread than the main one.
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # Each one more would begin all this again.
     # In a thread, as a handler's lock may be held, or the reader of a pipe have stalled. Not one of `threading`, whose
     # own lock the signal that brought us here may have interrupted.
     flushed = _thread.allocate_lock()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,11 @@ def end(process: subprocess.Popen[str]) -> str:
 
 
 def test_each_occurrence_is_enqueued_by_one_replica_and_run_by_a_worker(environment: dict[str, str]) -> None:
-    replicas = [start(environment, "-m", "django", "runcron") for _ in range(2)]
-    deadline = time.monotonic() + DEADLINE
-    try:
+    with ExitStack() as stack:
+        replicas = [stack.enter_context(start(environment, "-m", "django", "runcron")) for _ in range(2)]
+        deadline = time.monotonic() + DEADLINE
         while len(look(environment)["runs"]) < ENOUGH:
             assert time.monotonic() < deadline
-    finally:
         said = [end(replica) for replica in replicas]
     assert "Traceback" not in "".join(said)
     before = look(environment)
