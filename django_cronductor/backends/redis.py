@@ -261,7 +261,7 @@ class RedisBackend(LockBackend):
 
     def retire(self, instance: str) -> None:
         """Strike the instance from the list."""
-        self._call(lambda: self._upkeep.zrem(self._instances, instance), upkeep=True)
+        self._call(lambda: self._upkeep.zrem(self._instances, instance))
 
     def acquire(self, key: str, token: str, ttl: int, holder: str) -> Acquired:
         """Take a plain lock; see the contract."""
@@ -430,24 +430,24 @@ class RedisBackend(LockBackend):
 
     # Calls.
 
-    def _call(self, send: Callable[[], T], *, upkeep: bool = False) -> T:
+    def _call(self, send: Callable[[], T]) -> T:
         pool = self._pool
         try:
             return send()
         except (self._driver_error, OSError) as error:
-            self._connect_anew(upkeep)
+            self._connect_anew()
             raise self._failure(f"{type(error).__name__}: {error}", pool) from error
 
-    def _connect_anew(self, upkeep: bool) -> None:
-        """Let the next call open a connection: the address may lead to another server by now."""
-        name = "_upkeep" if upkeep else "_claims"
-        client = self.__dict__.get(name)
-        if client is None:
-            return
-        try:
-            client.connection_pool.disconnect(inuse_connections=False)
-        except TypeError:  # A BlockingConnectionPool of redis-py 5 can only end those of other threads, too.
-            self.__dict__.pop(name, None)
+    def _connect_anew(self) -> None:
+        """Let the next calls open connections, whichever failed: the address may lead to another server by now."""
+        for name in ("_claims", "_upkeep"):
+            client = self.__dict__.get(name)
+            if client is None:
+                continue
+            try:
+                client.connection_pool.disconnect(inuse_connections=False)
+            except TypeError:  # A BlockingConnectionPool of redis-py 5 can only end those of other threads, too.
+                self.__dict__.pop(name, None)
 
     def _failure(self, text: str, pool: Any) -> BackendError:
         password = pool.connection_kwargs.get("password")
@@ -470,7 +470,7 @@ class RedisBackend(LockBackend):
             except self._driver.exceptions.NoScriptError:
                 return client.eval(source, len(keys), *keys, *arguments)  # Which the server remembers.
 
-        reply: list[Any] = self._call(send, upkeep=upkeep)
+        reply: list[Any] = self._call(send)
         return reply
 
     def _script(self, name: str) -> tuple[str, str]:
@@ -514,7 +514,7 @@ class RedisBackend(LockBackend):
             try:
                 answers += [self._parse(text, parse) for text in reply[1]]
             except BackendError:
-                self._connect_anew(upkeep)
+                self._connect_anew()
                 raise
         return Reply(now, answers)
 

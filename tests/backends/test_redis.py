@@ -472,6 +472,22 @@ class TestFailures:
             backend_on("redis://no-such-host:6379/0").time()
         assert not isinstance(caught.value, BackendRefused)
 
+    def test_after_one_failure_calls_of_every_kind_connect_anew(self, backend_on: Any, server: RedisServer) -> None:
+        """What made one fail, such as a failover behind an address, meets the others too: one outage and not two."""
+        backend = backend_on(server.url)
+        backend.time()
+        backend.heartbeat("i")
+        with admin(server) as client:
+            before = {entry["id"] for entry in client.client_list()}
+            client.lpush(backend._job("job"), "not a hash")
+            client.execute_command("ACL", "SETUSER", "default", "-evalsha")
+            with pytest.raises(BackendError):
+                backend.declare([Declaration("job", "v1", TTL)])
+            client.execute_command("ACL", "SETUSER", "default", "+evalsha")
+            backend.heartbeat("i")
+            after = {entry["id"] for entry in client.client_list()}
+        assert len(before & after) == 1, "that of the test itself"
+
     def test_a_restart_of_the_server_is_survived(self, backend_on: Any, server: RedisServer) -> None:
         backend = backend_on(server.url)
         lease = run_once(backend)
