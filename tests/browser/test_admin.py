@@ -188,9 +188,7 @@ def test_each_card_of_a_phone_names_what_it_shows(browser: Browser, shop: World)
     assert shown == {"state", "last lock holder", "last outcome and runs", "schedule, next run"}
 
 
-def test_all_columns_of_the_list_fit_a_common_screen_with_the_bar_of_models_open(
-    browser: Browser, shop: World
-) -> None:
+def test_all_columns_of_the_list_fit_a_common_screen_with_the_bar_of_models_open(browser: Browser, shop: World) -> None:
     browser.login("root", then=jobs_url())
     browser.resize(WIDE)
     browser.photograph("list-with-bar")
