@@ -107,7 +107,8 @@ class Journal:
     def _read(self) -> Iterator[Entry]:
         if not self.path.exists():
             return
-        for line in self.path.read_text().splitlines():
+        *lines, _ = self.path.read_text().split("\n")  # After the last newline may be what is being written now.
+        for line in lines:
             values = json.loads(line)
             known = {name: values.pop(name) for name in ("event", "job", "occurrence", "replica", "at")}
             yield Entry(**known, details=values)
