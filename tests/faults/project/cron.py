@@ -53,6 +53,8 @@ def record_and_hang(context: RunContext) -> None:
 def record_and_die(context: RunContext) -> None:
     """Write down the start and take the whole process along."""
     journal.write_run("started", context)
+    if context.trigger == "recover":
+        journal.death_told.wait()  # Signals are sent by a thread of their own, which is not to die before it could.
     die()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,9 @@ from django_cronductor import RunContext, signals
 
 PATH = os.environ["FAULTS_JOURNAL"]
 REPLICA = os.environ["FAULTS_REPLICA"]
+
+death_told = threading.Event()
+"""Set once this replica has told of a dead run."""
 
 
 def write(event: str, job: str, scheduled_at: datetime | None, **details: object) -> None:
@@ -62,6 +66,7 @@ def _missed(key: str, scheduled_at: datetime, count: int, **kwargs: Any) -> None
 
 def _abandoned(key: str, scheduled_at: datetime, holder: str, **kwargs: Any) -> None:
     write("abandoned", key, scheduled_at, holder=holder)
+    death_told.set()
 
 
 def _lost(context: RunContext, **kwargs: Any) -> None:
