@@ -143,7 +143,7 @@ def get_overview(
     """
     Return what is known of the jobs of these keys, or of all: those declared here, and those in the database.
 
-    A few queries and two calls of the store, however many there are. `database_wait`: seconds to wait for a database
+    A few queries, and a call of the store for each thousand jobs. `database_wait`: seconds to wait for a database
     that may hang, which is asked in a thread then. Raises ConfigurationError if a setting is wrong.
     """
     config = get_config()
@@ -304,10 +304,9 @@ def _ask(keys: Sequence[str], backend: LockBackend, machine: datetime) -> _Store
         words = backend.describe()
         if not backend.shared:  # It is the memory of this process, and the jobs run in another.
             return _Store(machine, words, shared=False)
-        reply = backend.states(keys)
-        instances = {name: to_datetime(seen) for name, seen in backend.instances().items()}
-        # Where nothing was asked about, the reply has no time.
-        now = to_datetime(reply.now) if reply.now else machine
-        return _Store(now, words, True, dict(zip(keys, reply.answers, strict=True)), instances)
+        reply, seen = backend.survey(keys)
+        states = dict(zip(keys, reply.answers, strict=True))
+        instances = {name: to_datetime(at) for name, at in seen.items()}
+        return _Store(to_datetime(reply.now), words, True, states, instances)
     except (BackendError, ConfigurationError) as error:
         return _Store(machine, words, backend.shared, error=str(error))

@@ -260,7 +260,7 @@ def test_links_to_the_page_of_a_job_with_any_key(browser: Client, cron: World) -
     assert "<b>a" not in page.content.decode()
 
 
-@pytest.mark.parametrize("count", [2, 60])
+@pytest.mark.parametrize("count", [2, 1000])
 def test_takes_the_same_number_of_queries_and_store_calls_for_any_number_of_jobs(
     browser: Client,
     cron: World,
@@ -279,9 +279,9 @@ def test_takes_the_same_number_of_queries_and_store_calls_for_any_number_of_jobs
     monkeypatch.setattr(RedisBackend, "_call", counted)
     # The session, the user, the jobs, their newest runs; then where the newest thirty begin, and these.
     with django_assert_num_queries(6):
-        assert len(listed(browser)) == count
-    # The states of all jobs; the time, and the replicas.
-    assert len(calls) == 3
+        assert len(listed(browser)) == min(count, 100)
+    # The states of all jobs, and the replicas.
+    assert len(calls) == 1
 
 
 def test_opens_in_less_than_a_second_with_a_thousand_jobs(browser: Client, cron: World) -> None:

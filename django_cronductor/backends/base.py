@@ -384,6 +384,15 @@ class LockBackend(ABC):
     def instances(self) -> dict[str, int]:
         """Return the instances heard of in the last minute, each with the instant of its last heartbeat."""
 
+    def survey(self, keys: Sequence[str]) -> tuple[Reply[JobState], dict[str, int]]:
+        """
+        Return what `states` and `instances` do, for who shows both.
+
+        One call, where the store can answer both at once. The reply has the time also where no key is given.
+        """
+        instances, states = self.instances(), self.states(keys)
+        return Reply(states.now or self.time(), states.answers), instances
+
     @abstractmethod
     def retire(self, instance: str) -> None:
         """Strike the instance from the list: it has ended."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cache, cached_property, partial
 from importlib import import_module
+from itertools import repeat
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
@@ -50,6 +51,10 @@ T = TypeVar("T")
 
 CHUNK = 250
 """Keys per script call: a call blocks Redis for everybody."""
+CHUNK_TO_READ = 1000
+"""The same for states, which people ask for, and now and then: some 6 ms."""
+OF_JOBS = re.compile(r"\b(?:each|read)\(")
+"""What a script calls that works on jobs."""
 REFUSALS = (
     "NOPERM",
     "NOAUTH",
@@ -104,7 +109,7 @@ def script_source(name: str) -> str:
     """Return the source of a script, the shared part first where it works on jobs."""
     scripts = Path(__file__).with_name("scripts")
     source = scripts.joinpath(f"{name}.lua").read_text(encoding="utf-8")
-    return scripts.joinpath("job.lua").read_text(encoding="utf-8") + source if "each(" in source else source
+    return scripts.joinpath("job.lua").read_text(encoding="utf-8") + source if OF_JOBS.search(source) else source
 
 
 class RedisBackend(LockBackend):
@@ -215,12 +220,7 @@ class RedisBackend(LockBackend):
 
     def states(self, keys: Sequence[str]) -> Reply[JobState]:
         """Read jobs, changing nothing."""
-        reply = self._batch("states", [self._job(key) for key in keys], [()] * len(keys), dict)
-        answers = [
-            one if isinstance(one, BackendError) else self._read(partial(_state, key, one, reply.now))
-            for key, one in zip(keys, reply.answers, strict=True)
-        ]
-        return Reply(reply.now, answers)
+        return self.survey(keys)[0]
 
     def pause(self, key: str) -> None:
         """Let no scheduled occurrence run."""
@@ -255,9 +255,17 @@ class RedisBackend(LockBackend):
 
     def instances(self) -> dict[str, int]:
         """Return the instances heard of in the last minute."""
-        oldest = self.time() - INSTANCE_LIFETIME
-        found = self._call(lambda: self._claims.zrangebyscore(self._instances, oldest, "+inf", withscores=True))
-        return {name: int(seen) for name, seen in found}
+        return self.survey([])[1]
+
+    def survey(self, keys: Sequence[str]) -> tuple[Reply[JobState], dict[str, int]]:
+        """Read jobs and the instances: one call for each thousand jobs."""
+        now, answers, alive = 0, list[JobState | BackendError](), list[str]()
+        for start in range(0, max(1, len(keys)), CHUNK_TO_READ):
+            chunk = keys[start : start + CHUNK_TO_READ]
+            reply = self._run("states", [*map(self._job, chunk), self._instances], [INSTANCE_LIFETIME])
+            now, alive = int(reply[0]), reply[2]
+            answers += self._answers(reply[1], (partial(_state, key, now=now) for key in chunk))
+        return Reply(now, answers), {name: int(seen) for name, seen in zip(alive[::2], alive[1::2], strict=True)}
 
     def retire(self, instance: str) -> None:
         """Strike the instance from the list."""
@@ -511,12 +519,15 @@ class RedisBackend(LockBackend):
             arguments = [argument for row in rows[chunk] for argument in row]
             reply = self._run(name, [*keys[chunk], *extra], arguments, upkeep=upkeep)
             now = int(reply[0])
-            try:
-                answers += [self._parse(text, parse) for text in reply[1]]
-            except BackendError:
-                self._connect_anew()
-                raise
+            answers += self._answers(reply[1], repeat(parse))
         return Reply(now, answers)
+
+    def _answers(self, texts: list[str], parsers: Iterable[Callable[[Any], T]]) -> list[T | BackendError]:
+        try:
+            return [self._parse(text, parse) for text, parse in zip(texts, parsers, strict=False)]
+        except BackendError:
+            self._connect_anew()
+            raise
 
     def _parse(self, text: str, parse: Callable[[Any], T]) -> T | BackendError:
         def read() -> T | BackendError:
@@ -609,7 +620,7 @@ def _release_result(answer: dict[str, Any]) -> ReleaseResult:
     return ReleaseResult(answer["ok"], answer.get("left"), (held[0], held[1]) if held else None)
 
 
-def _state(key: str, job: dict[str, Any], now: int) -> JobState:
+def _state(key: str, job: dict[str, Any], *, now: int) -> JobState:
     lease = None
     if "token" in job:
         lease = Lease(key, job["token"], job["fence"], job["ttl"], job["holder"], _which(job["run"]), job["attempt"])

@@ -1326,6 +1326,18 @@ class ControlConformance(BackendHarness):
 class InstanceConformance(BackendHarness):
     """Who is alive."""
 
+    def test_a_survey_is_of_the_jobs_and_of_who_is_alive(self) -> None:
+        nothing, nobody = self.backend.survey([])
+        assert (nothing.answers, nobody) == ([], {})
+        self.near(nothing.now, self.now())
+        self.win(self.due()[0])
+        self.backend.heartbeat("host:1:aa")
+        keys = [self.JOB, "unknown"]
+        reply, alive = self.backend.survey(keys)
+        assert sound(reply) == sound(self.backend.states(keys))
+        assert alive == self.backend.instances() != {}
+        self.near(reply.now, self.now())
+
     def test_an_instance_is_known_from_its_second_heartbeat_on(self) -> None:
         first = self.backend.heartbeat("host:1:aa")
         assert (first.known, first.requests) == (False, frozenset())

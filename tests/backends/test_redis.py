@@ -589,6 +589,19 @@ class TestUnreadable:
         assert isinstance(bad, BackendError)
         assert isinstance(good, JobState)
 
+    def test_a_number_that_has_no_json_fails_alone(self, backend: RedisBackend) -> None:
+        backend._claims.hset(backend._job("bad"), "pending", "inf")
+        bad, good = backend.states(["bad", "good"]).answers
+        assert isinstance(bad, BackendError)
+        assert isinstance(good, JobState)
+
+    def test_very_many_jobs_are_read_in_their_order(self, backend: RedisBackend) -> None:
+        keys = [f"job-{number}" for number in range(2_500)]
+        backend.heartbeat("host:1:aa")
+        reply, alive = backend.survey(keys)
+        assert [getattr(state, "key", None) for state in reply.answers] == keys
+        assert list(alive) == ["host:1:aa"]
+
     @pytest.mark.parametrize(("field", "value"), DAMAGE[:2])
     def test_a_single_question_about_a_dead_run_that_cannot_be_read_raises(
         self, backend: RedisBackend, field: str, value: str

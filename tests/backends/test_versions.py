@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from django_cronductor.backends.redis import script_source
+from django_cronductor.backends.redis import OF_JOBS, script_source
 from tests.backends.conftest import CLOCK_KEY, NOON, ClockedRedisBackend, ClockedRedisCase, new_prefix
 from tests.backends.fuzz import FLUSH, Ledger, Violation, World, shape_for
 
@@ -25,7 +25,7 @@ Source = Callable[[str], str]
 def first_release(name: str) -> str:
     """Return a script as the first release has it."""
     source = FIRST_RELEASE.joinpath(f"{name}.lua").read_text()
-    return FIRST_RELEASE.joinpath("job.lua").read_text() + source if "each(" in source else source
+    return FIRST_RELEASE.joinpath("job.lua").read_text() + source if OF_JOBS.search(source) else source
 
 
 def later_release(name: str) -> str:
