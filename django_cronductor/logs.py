@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 FIELDS = ("job", "scheduled_at", "outcome", "instance", "fencing_token", "duration", "lateness")
 """What every record has; None where it does not apply."""
+NO_FIELDS: dict[str, Any] = dict.fromkeys(FIELDS)
 OUR_FRAME = 2 if sys.version_info >= (3, 11) else 3
 """What makes a record name the line that logs, and not one of this module."""
 
@@ -24,7 +25,7 @@ class FieldsLogger(Adapter):
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Complete the fields of a record."""
-        kwargs["extra"] = dict.fromkeys(FIELDS) | dict(self.extra or {}) | dict(kwargs.get("extra") or {})
+        kwargs["extra"] = {**NO_FIELDS, **(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:

@@ -67,16 +67,43 @@ class TestStoreClock:
         assert known.until(NOON + 1000) == pytest.approx(1.0)
         assert known.ahead() == pytest.approx(-8 * 3600)
 
-    def test_time_on_the_way_back_makes_it_late_rather_than_early(self, clock: ManualClock, known: StoreClock) -> None:
+    def test_a_reply_counts_as_half_of_the_call_old(self, clock: ManualClock, known: StoreClock) -> None:
         store = Store(clock)
-        store.ask(known, there=0.0, back=0.4)
-        assert known.now() == store.time() * 1000 - 400
+        store.ask(known, there=0.1, back=0.3)
+        assert known.now() == store.time() * 1000 - 100
 
     def test_a_quicker_reply_corrects_what_a_slow_one_taught(self, clock: ManualClock, known: StoreClock) -> None:
         store = Store(clock)
         store.ask(known, back=0.4)
-        assert store.ask(known, there=0.001, back=0.001) == pytest.approx(0.4, abs=0.003)
+        assert store.ask(known, there=0.001, back=0.001) == pytest.approx(0.2, abs=0.003)
         assert known.now() == pytest.approx(store.time() * 1000, abs=3)
+
+    def test_a_call_that_had_to_connect_first_is_forgotten(self, clock: ManualClock, known: StoreClock) -> None:
+        store = Store(clock)
+        store.ask(known, there=0.4)
+        assert known.now() == store.time() * 1000 + 200
+        store.ask(known, there=0.001, back=0.001)
+        assert known.now() == pytest.approx(store.time() * 1000, abs=1)
+
+    @given(
+        quickest=st.tuples(st.floats(0, 0.1), st.floats(0, 0.1)),
+        before=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))),
+        after=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))),
+    )
+    def test_what_is_sent_when_it_is_due_does_not_come_early(
+        self,
+        quickest: tuple[float, float],
+        before: list[tuple[float, float, float]],
+        after: list[tuple[float, float, float]],
+    ) -> None:
+        clock = ManualClock()
+        known, store = StoreClock(clock), Store(clock)
+        for longer_there, longer_back, idle in [*before, (0.0, 0.0, 0.0), *after]:
+            store.ask(known, quickest[0] + longer_there, quickest[1] + longer_back)
+            clock.advance(idle)
+        instant = known.now() + 5_000
+        clock.advance(known.until(instant) + quickest[0])
+        assert store.time() * 1000 >= instant - 1e-3
 
     def test_a_slower_reply_does_not_unlearn_what_a_quick_one_taught(
         self, clock: ManualClock, known: StoreClock

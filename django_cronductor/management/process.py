@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from django_cronductor.management.log_lines import LineHandler
+
 FAILED, USAGE, HELD, UNREACHABLE = 1, 2, 3, 4
 """The exit codes of the `cron` command beside 0; its help explains them."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -25,7 +27,7 @@ def show_logs_somewhere(level: int = logging.INFO) -> None:
     """Show our records from a level on, on stderr, in a project that has no logging for them."""
     logger = logging.getLogger("django_cronductor")
     if not logger.hasHandlers():
-        handler = logging.StreamHandler()
+        handler = LineHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(level)
