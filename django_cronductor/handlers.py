@@ -78,7 +78,8 @@ def check_task(task: Any, role: str) -> None:
 def is_task(func: object) -> TypeGuard[Task]:
     """Tell whether it is a task of Django's tasks framework, or of its backport."""
     # Asked of the class: some objects have every attribute that one asks them for.
-    return all(hasattr(type(func), name) for name in ("enqueue", "module_path"))
+    kind = type(func)
+    return hasattr(kind, "enqueue") and hasattr(kind, "module_path")
 
 
 def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:
@@ -99,12 +100,18 @@ def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:
 
 
 def _plainly_fits(func: Handler, takes_context: bool) -> bool:
-    """Tell whether a function surely takes so many arguments: a signature costs more than all else of a declaration."""
-    if not isinstance(func, FunctionType) or func.__dict__:
+    """
+    Tell whether a function, or a bound one, surely takes so many arguments.
+
+    Only a signature knows all cases, but it costs more than all else of a declaration.
+    """
+    function = func.__func__ if isinstance(func, MethodType) else func
+    if not isinstance(function, FunctionType) or function.__dict__:
         return False  # What wraps it, or it says of itself, may differ.
-    code, defaults = func.__code__, func.__defaults__ or ()
-    keywords = code.co_kwonlyargcount - len(func.__kwdefaults__ or ())
-    return not keywords and code.co_argcount - len(defaults) <= takes_context <= code.co_argcount
+    code, defaults = function.__code__, function.__defaults__ or ()
+    keywords = code.co_kwonlyargcount - len(function.__kwdefaults__ or ())
+    most = code.co_argcount - (function is not func)
+    return not keywords and most - len(defaults) <= takes_context <= most
 
 
 def _misfilled(func: Handler) -> str | None:

@@ -295,7 +295,7 @@ class JobRegistry:
             return dict(self._jobs)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where something is declared. `execution` is another object each time that the module there is executed."""
 

@@ -210,7 +210,7 @@ _EVERY_WEEK = sum(1 << day for day in range(0, 32, 7))
 
 
 class _Days:
-    """The days that match, by month, day-of-month and day-of-week."""
+    """The days that match, by month, day-of-month and day-of-week: one at least."""
 
     __slots__ = ("_both", "_dates", "_masks", "_months", "_weekdays")
 
@@ -219,11 +219,9 @@ class _Days:
         self._both = dates.starred or weekdays.starred
         # A month's days as bits, 1 for its first; they depend on its length and the weekday before it (Sunday is 0).
         self._masks = [-1] * 28
-
-    def never(self) -> bool:
-        """Whether no day of any year matches."""
         kinds = ((length, eve) for month in self._months for length in _LENGTHS[month] for eve in range(7))
-        return not any(self._mask(length, eve) for length, eve in kinds)
+        if not any(self._mask(length, eve) for length, eve in kinds):
+            raise _Unreadable("it never runs, because no month has such a day; mend the day or the month")
 
     def nearest(self, day: int, step: int) -> int | None:
         """Return the first matching day from `day` on (step 1), or the last until it (step -1)."""
@@ -300,8 +298,6 @@ class _Pattern:
         self._first = self._hours[0] * 3600 + self._in_hour[0]
         self._last = self._hours[-1] * 3600 + self._in_hour[-1]
         self._days = _read_days(*days)
-        if self._days.never():
-            raise _Unreadable("it never runs, because no month has such a day; mend the day or the month")
 
     def time_from(self, time: int) -> int:
         """Return the first matching second of a day from `time` on, or -1."""

@@ -26,10 +26,10 @@ class LineHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Emit what no filter leaves out, without a lock."""
-        wanted = bool(self.filter(record))
+        wanted = self.filter(record)
         if wanted:
-            self.emit(record)
-        return wanted
+            self.emit(wanted if isinstance(wanted, logging.LogRecord) else record)  # A filter may give another.
+        return bool(wanted)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line, or leave it to who is writing."""
