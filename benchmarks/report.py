@@ -30,7 +30,7 @@ def machine(server: dict[str, Any]) -> dict[str, str]:
         "python": platform.python_version(),
         "redis": str(server.get("redis_version", "")),
         "packages": ", ".join(f"{name} {version(name)}" for name in ("django", "redis", "croniter")),
-        "hiredis": _version("hiredis"),
+        "hiredis": f"{_version('hiredis')}, used where a row says so",
         "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
     }
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_cronductor.admin import runs
 from django_cronductor.instants import as_stored
 from django_cronductor.models import JobRun
-from tests.admin_world import WEIRD, World, person, run_url, runs_url, superuser
+from tests.admin_world import WEIRD, World, job_url, person, run_url, runs_url, superuser
 from tests.test_admin_jobs import opened, text_of
 
 pytestmark = pytest.mark.django_db
@@ -175,3 +175,31 @@ def test_counts_no_more_pages_than_anybody_looks_at(
 
 def test_the_models_are_registered() -> None:
     assert isinstance(admin.site._registry[JobRun], runs.JobRunAdmin)
+
+
+def test_leads_to_the_job_only_those_who_may_see_it(client: Client, cron: World) -> None:
+    cron.job()
+    run = cron.run()
+    client.force_login(person("reader", "view_jobrun"))
+    page = client.get(run_url(run))
+    assert "shop.sync" in text_of(page)
+    assert job_url() not in page.content.decode()
+    client.force_login(person("viewer", "view_jobrun", "view_declaredjob"))
+    assert job_url() in client.get(run_url(run)).content.decode()
+
+
+def test_says_so_where_the_database_cannot_be_read(
+    browser: Client, cron: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = cron.run()
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OperationalError("no connection to host=db password=hunter2")
+
+    monkeypatch.setattr(runs.RunList, "get_results", fail)
+    monkeypatch.setattr(runs.JobRunAdmin, "get_object", fail)
+    for url in (runs_url(), run_url(run)):
+        page = browser.get(url)
+        assert page.status_code == 503
+        assert "The runs cannot be read from the database: no connection to host=db" in text_of(page)
+        assert "hunter2" not in page.content.decode()

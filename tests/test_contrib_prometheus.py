@@ -24,6 +24,7 @@ from django_cronductor.contrib import prometheus
 from django_cronductor.contrib.prometheus import Metrics
 from django_cronductor.exceptions import ConfigurationError
 from django_cronductor.jobs import JobRegistry
+from django_cronductor.management.commands.runcron import Command
 from django_cronductor.models import JobRun
 from django_cronductor.runner import Outcome, RunContext
 from tests.scheduler_world import DEADLINE, LocalStore, Replica, World, at, end_runs, start_runs
@@ -397,6 +398,14 @@ def test_runcron_ends_where_the_port_is_in_use() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(CommandError, match=rf"port {port} of '127\.0\.0\.1': .*in use\. Choose another port"):
             Called(metrics_port=port)
+
+
+@pytest.mark.parametrize("text", ["65536", "-1", "http", "1.5", ""])
+def test_what_is_no_port_is_refused_before_anything_is_begun(text: str) -> None:
+    parser = Command().create_parser("manage.py", "runcron")
+    with pytest.raises(CommandError, match=re.escape(f"{text!r} is no port: give a number from 0 to 65535.")):
+        parser.parse_args([f"--metrics-port={text}"])
+    assert parser.parse_args(["--metrics-port=0"]).metrics_port == 0
 
 
 @pytest.mark.usefixtures("on_redis", "stopping")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from benchmarks.bench import CONTENDERS, OTHER_WORK, Bench, Rows
 
 TITLE = "Many jobs due at one instant: the last start"
+VARIANTS = {"log at WARNING": {"BENCHMARK_LOG_LEVEL": "WARNING"}}
+"""What else is measured of ours, and how it is asked for."""
+if find_spec("hiredis"):
+    VARIANTS["log at WARNING, hiredis"] = {"BENCHMARK_LOG_LEVEL": "WARNING", "BENCHMARK_HIREDIS": "1"}
 
 
 def measure(bench: Bench) -> Rows:
@@ -14,8 +20,9 @@ def measure(bench: Bench) -> Rows:
         for contender in bench.rounds(list(CONTENDERS)):
             bench.attempt(contender, lambda: _measure(bench, rows, contender, jobs))  # noqa: B023
         if not bench.quick:
-            for _ in range(bench.repeats):
-                _measure(bench, rows, "ours", jobs, "log at WARNING", {"BENCHMARK_LOG_LEVEL": "WARNING"})
+            for note, env in VARIANTS.items():
+                for _ in range(bench.repeats):
+                    _measure(bench, rows, "ours", jobs, note, env)
     return rows
 
 

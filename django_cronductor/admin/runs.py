@@ -9,17 +9,21 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
+from django.db import Error
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.dateparse import parse_date
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import get_current_timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_cronductor.admin import words
 from django_cronductor.instants import as_stored
+from django_cronductor.masking import mask
 from django_cronductor.models import DeclaredJob, JobRun
 
 MOST_COUNTED = 10_000
@@ -165,10 +169,7 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
     paginator = BoundedPaginator
     actions = None
     fieldsets = (
-        (
-            None,
-            {"fields": ("shown_job", ("shown_outcome", "shown_count", "shown_trigger", "attempt"), "task_result_id")},
-        ),
+        (None, {"fields": (("shown_outcome", "shown_count", "shown_trigger", "attempt"), "task_result_id")}),
         (
             _("Time"),
             {"fields": (("shown_occurrence", "shown_start", "shown_end"), ("shown_duration", "shown_lateness"))},
@@ -202,19 +203,42 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
         """Let nobody delete runs: the second barrier against a run too many is among them."""
         return False
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        """Return what is shown of a run, with the way to its job for those who may see that."""
+        (name, options), *others = super().get_fieldsets(request, obj)
+        job = "shown_job" if self._may_see_jobs(request) else "job_key"
+        return [(name, {**options, "fields": (job, *options["fields"])}), *others]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the runs; say so where their database cannot be read."""
+        try:
+            return super().changelist_view(request, extra_context)
+        except Error as error:
+            return self._unreadable(request, error)
+
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show one run, with the way to run its job again."""
-        needed = ["django_cronductor.view_declaredjob", "django_cronductor.run_job"]
-        may_run = self.admin_site.is_registered(DeclaredJob) and request.user.has_perms(needed)
-        return super().change_view(request, object_id, form_url, {"may_run": may_run, **(extra_context or {})})
+        may_run = self._may_see_jobs(request) and request.user.has_perm("django_cronductor.run_job")
+        try:
+            return super().change_view(request, object_id, form_url, {"may_run": may_run, **(extra_context or {})})
+        except Error as error:
+            return self._unreadable(request, error)
+
+    def _may_see_jobs(self, request: HttpRequest) -> bool:
+        jobs = self.admin_site._registry.get(DeclaredJob)
+        return jobs is not None and jobs.has_view_permission(request)
+
+    def _unreadable(self, request: HttpRequest, error: Error) -> HttpResponse:
+        text = gettext("The runs cannot be read from the database: %s") % mask(error)
+        title = self.opts.verbose_name_plural
+        context = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, "error": text}
+        return TemplateResponse(request, "admin/django_cronductor/jobrun/unreadable.html", context, status=503)
 
     @admin.display(description=_("job"))
     def shown_job(self, run: JobRun) -> str:
-        """Return the job, with the way to its page if this site has that."""
-        if not self.admin_site.is_registered(DeclaredJob):
-            return run.job_key
+        """Return the job, with the way to its page."""
         url = words.url(self.admin_site.name, "declaredjob_change", run.job_key)
         return format_html('<a href="{}">{}</a>', url, run.job_key)
 

@@ -131,6 +131,8 @@ class RedisBackend(LockBackend):
             place = f"service {self._pool.service_name}"
         else:
             place = f"{arguments.get('host', 'localhost')}:{arguments.get('port', 6379)}"
+        if issubclass(self._pool.connection_class, self._driver.SSLConnection):
+            place += " with TLS"
         return f"Redis at {place}, database {arguments.get('db') or 0} (cache {self.cache!r})"
 
     def time(self) -> int:
@@ -463,6 +465,8 @@ class RedisBackend(LockBackend):
             text = text.replace(str(password), "***")
         if CLUSTER.search(text):
             text += " (this is a node of a cluster: clusters are not supported, name a server that is not part of one)"
+        if "DB index is out of range" in text:
+            text += " (the server has no database of that number: mend it in the LOCATION or the OPTIONS of the cache)"
         if not password and NO_PASSWORD.search(text):
             text += " (the server wants a password, and the cache has none)"
         kind = BackendRefused if REFUSED.search(text) else BackendError

@@ -94,6 +94,18 @@ class TestConnection:
         backend = backend_on("redis://127.0.0.1:1/3")
         assert backend.describe() == "Redis at 127.0.0.1:1, database 3 (cache 'locks')"
 
+    @pytest.mark.parametrize("extra", [{}, DJANGO_REDIS], ids=["django", "django-redis"])
+    def test_what_is_asked_by_tls_is_said_to_be(self, backend_on: Any, extra: dict[str, Any]) -> None:
+        backend = backend_on("rediss://127.0.0.1:1/3", **extra)
+        assert backend.describe() == "Redis at 127.0.0.1:1 with TLS, database 3 (cache 'locks')"
+
+    def test_a_database_that_the_server_does_not_have_is_said_to_be_the_settings_fault(
+        self, backend_on: Any, server: RedisServer
+    ) -> None:
+        backend = backend_on(server.url.replace("/0", "/99"))
+        with pytest.raises(BackendRefused, match="mend it in the LOCATION or the OPTIONS of the cache"):
+            backend.time()
+
     def test_a_password_with_special_characters_works_and_is_never_shown(self, backend_on: Any) -> None:
         with RedisServer({"requirepass": ODD_PASSWORD}) as server:
             backend = backend_on(server.url)

@@ -64,6 +64,8 @@ def test_a_dead_run_that_asked_for_recovery_runs_once_more_elsewhere_with_a_high
     first = run_in_progress(replicas, "careful")
     killed = replicas.named(first.replica).kill()
     second = replicas.wait_for_start("careful", after=killed)
+    # It is told by a thread of its own, which is not to die before it could.
+    replicas.wait("the first death to be told", lambda: replicas.journal.entries("abandoned"))
     replicas.named(second.replica).kill()
     replicas.hold.unlink()
     replicas.wait("the second death to be told", lambda: len(replicas.journal.entries("abandoned")) == 2)

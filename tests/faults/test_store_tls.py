@@ -77,7 +77,8 @@ def test_jobs_run_over_tls_through_cuts(
     site.wait_for_starts(1, after=time.monotonic())
     site.finish()
     assert_each_once_or_told(site, "tick")
-    assert loop.scheduler.backend.describe().startswith(f"Redis at 127.0.0.1:{store.options['tls-port']}")
+    place = f"Redis at 127.0.0.1:{store.options['tls-port']} with TLS, "
+    assert loop.scheduler.backend.describe().startswith(place)
 
 
 def test_a_store_whose_certificate_is_not_trusted_is_not_used(site: Site, store: RedisServer, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -41,6 +41,13 @@ RELOAD_TIMEOUT = 5.0
 """Seconds that runs have to finish when code has changed."""
 
 
+def _port(text: str) -> int:
+    """Read the number of a port, or 0."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise ArgumentTypeError(f"{text!r} is no port: give a number from 0 to 65535.")
+    return int(text)
+
+
 class Command(BaseCommand):
     """Put the scheduler together from the settings, and stop it on signals."""
 
@@ -65,7 +72,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--metrics-port",
-            type=int,
+            type=_port,
             metavar="PORT",
             help="Serve metrics for Prometheus at this port; 0: any free one.",
         )
