@@ -26,7 +26,7 @@ def machine(server: dict[str, Any]) -> dict[str, str]:
     return {
         "at": datetime.now(timezone.utc).isoformat(timespec="minutes"),
         "processor": f"{_processor()}, {os.cpu_count()} cores",
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "redis": str(server.get("redis_version", "")),
         "packages": ", ".join(f"{name} {version(name)}" for name in ("django", "redis", "croniter")),

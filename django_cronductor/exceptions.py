@@ -46,7 +46,13 @@ class NotAcquired(CronductorError):
 
 
 class BackendError(CronductorError):
-    """The lock store failed, so nothing was won; the driver's error is the cause."""
+    """
+    The lock store failed, so nothing was won; the driver's error is the cause.
+
+    `unanswered`: its reply did not come, so that what was asked may have been done.
+    """
+
+    unanswered = False
 
 
 class BackendRefused(BackendError):

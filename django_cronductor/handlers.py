@@ -115,10 +115,17 @@ def _plainly_fits(func: Handler, takes_context: bool) -> bool:
 
 
 def _misfilled(func: Handler) -> str | None:
-    """Say why what a partial fills in does not fit what it calls; it then has no signature that could tell."""
-    if isinstance(func, functools.partial) and (signature := _signature_that_counts(func.func)) is not None:
+    """Say why what a partial or a method fills in does not fit what it calls; it then has no signature to tell."""
+    if isinstance(func, functools.partial):
+        inner, arguments, keywords = func.func, func.args, func.keywords
+    elif isinstance(func, MethodType):
+        inner, arguments, keywords = func.__func__, (func.__self__,), {}
+    else:
+        return None
+    signature = _signature_that_counts(inner)
+    if signature is not None:
         try:
-            signature.bind_partial(*func.args, **func.keywords)
+            signature.bind_partial(*arguments, **keywords)
         except TypeError as error:
             return str(error)
     return None

@@ -453,6 +453,8 @@ class Scheduler:
         self._touched = instant
         if self._clock.monotonic() - self._called_at < LONGEST_WAIT / 10 or self._trouble.is_failing("acquire"):
             return
+        if self._store.quickest > EARLY:  # The answer would come when the job is due already.
+            return
         sent = self._clock.monotonic()
         with contextlib.suppress(BackendError):  # The claim that follows will tell.
             self._learn(self.backend.time(), sent, self._clock.monotonic())

@@ -15,7 +15,7 @@ class StoreClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset: float | None = None
-        self._quickest = float("inf")
+        self.quickest = float("inf")
         """Seconds of the quickest call so far, there and back."""
 
     def learn(self, now: int, sent: float, received: float) -> float:
@@ -24,18 +24,21 @@ class StoreClock:
 
         Returns by how many seconds the store's clock has moved against what was known of it.
         """
-        took = received - sent
-        quicker = took < self._quickest / 2
-        self._quickest = min(self._quickest, took)
-        # Half of the quickest call is for the way back, or else, where the way back is shorter, what is sent when it is
-        # due by this clock takes longer to get there: no claim comes early.
-        way = self._quickest / 2
+        took, before = received - sent, self._offset
+        if before is None:
+            # It opened a connection, too: half of it would be far too much.
+            self.quickest, self._offset = took, now / 1000 - received
+            return 0.0
+        quicker = took < self.quickest / 2
+        self.quickest = min(self.quickest, took)
+        # Half of the quickest call is for the way back; or else, where the way back is shorter, what is sent when it is
+        # due by this clock takes longer to get there. So it does not come early, but for what the clocks drift apart.
+        way = self.quickest / 2
         low, high = now / 1000 - received + way, (now + 1) / 1000 - sent - way
-        if self._offset is None:
+        if quicker:  # What was known was a guess, and no clock has moved.
             self._offset = low
             return 0.0
-        # The first call opens a connection: half of that is far too much.
-        before, self._offset = self._offset, low if quicker else min(max(self._offset, low), high)
+        self._offset = min(max(before, low), high)
         return self._offset - before
 
     def now(self) -> int:

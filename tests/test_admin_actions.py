@@ -297,6 +297,19 @@ def test_says_that_it_is_not_known_what_was_done_where_the_store_is_down(
     assert not LogEntry.objects.exists()
 
 
+@pytest.mark.parametrize("action", ACTIONS)
+def test_says_that_nothing_was_done_where_the_store_says_so(browser: Client, cron: World, action: str) -> None:
+    cron.job()
+    cron.declared()
+    cron.row()
+    cron.backend.heartbeat("host:1:aa")
+    key = cron.backend._job("shop.sync")
+    cron.backend._claims.delete(key)
+    cron.backend._claims.set(key, "of another")
+    [message] = said(confirm(browser, action))
+    assert message.startswith("error: Nothing was done to shop.sync: ")
+
+
 def test_says_why_a_run_is_refused(browser: Client, cron: World) -> None:
     cron.job()
     assert said(post(browser, "run")) == [

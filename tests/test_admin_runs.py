@@ -198,7 +198,7 @@ def test_says_so_where_the_database_cannot_be_read(
 
     monkeypatch.setattr(runs.RunList, "get_results", fail)
     monkeypatch.setattr(runs.JobRunAdmin, "get_object", fail)
-    for url in (runs_url(), run_url(run)):
+    for url in (runs_url(), run_url(run), run_url(run).replace("change", "history")):
         page = browser.get(url)
         assert page.status_code == 503
         assert "The runs cannot be read from the database: no connection to host=db" in text_of(page)

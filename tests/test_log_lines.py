@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -108,9 +109,58 @@ def test_who_logs_while_very_many_lines_wait_waits_too(
     assert "".join(stream.writes) == "INFO first\nINFO 0\nINFO 1\nINFO 2\nINFO 3\n"
 
 
-def test_a_line_that_is_logged_within_a_write_follows_it(
+def test_nobody_writes_for_the_others_for_ever(
     stream: Stream, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(log_lines, "MOST_ROUNDS", 1)
+    writer = stand_still(stream, logger)
+    other = in_thread(logger.info, "second")
+    other.join(0.1)
+    assert other.is_alive()
+    stream.go_on.set()
+    join(writer, other)
+    logger.info("third")
+    assert "".join(stream.writes) == "INFO first\nINFO second\nINFO third\n"
+
+
+def test_a_flush_waits_until_all_is_written(stream: Stream, logger: logging.Logger) -> None:
+    writer = stand_still(stream, logger)
+    logger.info("second")
+    flush = in_thread(logger.handlers[0].flush)
+    flush.join(0.1)
+    assert flush.is_alive()
+    stream.go_on.set()
+    join(flush)
+    assert "".join(stream.writes) == "INFO first\nINFO second\n"
+    join(writer)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_process_that_is_forked_within_a_write_writes_its_own_lines(stream: Stream, logger: logging.Logger) -> None:
+    writer = stand_still(stream, logger)
+    logger.info("second")
+    reader, end = os.pipe()
+    child = os.fork()
+    if not child:
+        stream.go_on = threading.Event()
+        stream.go_on.set()
+        logger.info("of the child")
+        os.write(end, "".join(stream.writes).encode())
+        os._exit(0)
+    os.close(end)
+    with os.fdopen(reader) as pipe:
+        assert pipe.read() == "INFO of the child\n"
+    assert os.waitpid(child, 0)[1] == 0
+    stream.go_on.set()
+    join(writer)
+    assert "".join(stream.writes) == "INFO first\nINFO second\n"
+
+
+@pytest.mark.parametrize("most", [log_lines.MOST_WAITING, -1])
+def test_a_line_that_is_logged_within_a_write_follows_it(
+    stream: Stream, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(log_lines, "MOST_WAITING", most)
     flushed: list[str] = []
 
     def flush() -> None:  # As a signal that comes just then.
@@ -132,13 +182,16 @@ def test_what_cannot_be_written_or_shown_stops_nothing(
     def full(text: str) -> int:
         raise OSError(28, "No space left on device")
 
+    writer = stand_still(stream, logger)
+    logger.info("second")
     with monkeypatch.context() as patch:
         patch.setattr(stream, "write", full)
-        logger.info("lost")
+        stream.go_on.set()
+        join(writer)
     logger.info("%d", "no number")
     logger.info("shown")
-    assert failed == ["lost", "%d"]
-    assert stream.writes == ["INFO shown\n"]
+    assert failed == ["second", "%d"]
+    assert stream.writes == ["INFO first\n", "INFO shown\n"]
 
 
 def test_its_filters_are_asked(stream: Stream, logger: logging.Logger) -> None:

@@ -217,6 +217,27 @@ def test_the_wait_ends_a_little_before_the_instant_and_the_claim_connection_is_t
     assert replica.link.count("time") == 1, "once per instant"
 
 
+def test_no_store_is_touched_whose_answer_would_come_when_the_job_is_due(world: World) -> None:
+    world.job("* * * * *")
+    replica = world.replica()
+    replica.link.lag = Far()
+    world.tick()
+    world.until(at(12, 0, 59.5))
+    replica.tick()
+    world.until(at(12, 1, 0.008))  # All of the 20 ms is for the way back, and half of that is what it cannot know.
+    assert 0 < replica.tick() < 0.003
+    assert replica.link.count("time") == 0
+    world.go(at(12, 1, 0.1), replica)
+    assert len(world.runs) == 1
+
+
+class Far(dict[str, float]):
+    """What a store is that takes so long for every reply."""
+
+    def pop(self, *_: object) -> float:  # type: ignore[override]
+        return 0.02
+
+
 def test_an_idle_replica_makes_one_call_a_second(world: World) -> None:
     world.job("0 0 1 1 *")
     replica = world.replica()

@@ -67,22 +67,28 @@ class TestStoreClock:
         assert known.until(NOON + 1000) == pytest.approx(1.0)
         assert known.ahead() == pytest.approx(-8 * 3600)
 
-    def test_a_reply_counts_as_half_of_the_call_old(self, clock: ManualClock, known: StoreClock) -> None:
+    def test_a_reply_counts_as_half_of_the_quickest_call_old(self, clock: ManualClock, known: StoreClock) -> None:
         store = Store(clock)
-        store.ask(known, there=0.1, back=0.3)
+        for _ in range(2):
+            store.ask(known, there=0.1, back=0.3)
         assert known.now() == store.time() * 1000 - 100
 
-    def test_a_quicker_reply_corrects_what_a_slow_one_taught(self, clock: ManualClock, known: StoreClock) -> None:
+    @pytest.mark.parametrize(("there", "back", "behind"), [(5.0, 0.0, 0.0), (0.0, 5.0, 5.0)])
+    def test_the_first_reply_which_had_to_connect_makes_it_late_rather_than_early(
+        self, clock: ManualClock, known: StoreClock, there: float, back: float, behind: float
+    ) -> None:
         store = Store(clock)
-        store.ask(known, back=0.4)
-        assert store.ask(known, there=0.001, back=0.001) == pytest.approx(0.2, abs=0.003)
-        assert known.now() == pytest.approx(store.time() * 1000, abs=3)
+        store.ask(known, there, back)
+        assert known.now() == store.time() * 1000 - behind * 1000
 
-    def test_a_call_that_had_to_connect_first_is_forgotten(self, clock: ManualClock, known: StoreClock) -> None:
+    @pytest.mark.parametrize(("there", "back"), [(2.0, 0.0), (0.0, 2.0)])
+    def test_a_much_quicker_reply_corrects_what_slow_ones_taught_and_is_no_step_of_the_clock(
+        self, clock: ManualClock, known: StoreClock, there: float, back: float
+    ) -> None:
         store = Store(clock)
-        store.ask(known, there=0.4)
-        assert known.now() == store.time() * 1000 + 200
-        store.ask(known, there=0.001, back=0.001)
+        for _ in range(2):
+            store.ask(known, there, back)
+        assert store.ask(known, there=0.001, back=0.001) == 0.0
         assert known.now() == pytest.approx(store.time() * 1000, abs=1)
 
     @given(

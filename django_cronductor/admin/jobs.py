@@ -34,7 +34,7 @@ from django_cronductor.admin.job_list import (
     unreadable,
     view_of,
 )
-from django_cronductor.exceptions import BackendError, BackendRefused, CronductorError
+from django_cronductor.exceptions import BackendError, CronductorError
 from django_cronductor.keys import LONGEST_KEY
 from django_cronductor.masking import mask, storable
 from django_cronductor.models import DeclaredJob, JobRun
@@ -249,8 +249,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
             done = action.run(key, user.get_username(), note, storable(request.POST.get("once", ""), 40))
         except CronductorError as error:
             text = gettext("Nothing was done to %(job)s: %(reason)s")
-            if isinstance(error, BackendError) and not isinstance(error, BackendRefused):
-                # A call whose answer did not come may have been done.
+            if isinstance(error, BackendError) and error.unanswered:
                 text = gettext(
                     "Whether it was done to %(job)s is not known, look again when the store answers: %(reason)s"
                 )

@@ -226,6 +226,15 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
         except Error as error:
             return self._unreadable(request, error)
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show that nothing was done to a run here."""
+        try:
+            return super().history_view(request, object_id, extra_context)
+        except Error as error:
+            return self._unreadable(request, error)
+
     def _may_see_jobs(self, request: HttpRequest) -> bool:
         jobs = self.admin_site._registry.get(DeclaredJob)
         return jobs is not None and jobs.has_view_permission(request)

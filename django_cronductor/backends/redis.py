@@ -222,7 +222,7 @@ class RedisBackend(LockBackend):
 
     def states(self, keys: Sequence[str]) -> Reply[JobState]:
         """Read jobs, changing nothing."""
-        return self.survey(keys)[0]
+        return self._states(keys)[0]
 
     def pause(self, key: str) -> None:
         """Let no scheduled occurrence run."""
@@ -261,13 +261,23 @@ class RedisBackend(LockBackend):
 
     def survey(self, keys: Sequence[str]) -> tuple[Reply[JobState], dict[str, int]]:
         """Read jobs and the instances: one call for each thousand jobs."""
+        reply, alive = self._states(keys)
+        if isinstance(alive, str):
+            raise self._failure(alive, self._pool)
+        instances = self._read(lambda: {alive[i]: int(float(alive[i + 1])) for i in range(0, len(alive), 2)})
+        if isinstance(instances, BackendError):
+            raise instances
+        return reply, instances
+
+    def _states(self, keys: Sequence[str]) -> tuple[Reply[JobState], list[str] | str]:
+        """Return the states, and each instance and its last heartbeat in turn, or what is wrong with these."""
         now, answers, alive = 0, list[JobState | BackendError](), list[str]()
         for start in range(0, max(1, len(keys)), CHUNK_TO_READ):
             chunk = keys[start : start + CHUNK_TO_READ]
             reply = self._run("states", [*map(self._job, chunk), self._instances], [INSTANCE_LIFETIME])
             now, alive = int(reply[0]), reply[2]
             answers += self._answers(reply[1], (partial(_state, key, now=now) for key in chunk))
-        return Reply(now, answers), {name: int(seen) for name, seen in zip(alive[::2], alive[1::2], strict=True)}
+        return Reply(now, answers), alive
 
     def retire(self, instance: str) -> None:
         """Strike the instance from the list."""
@@ -446,7 +456,10 @@ class RedisBackend(LockBackend):
             return send()
         except (self._driver_error, OSError) as error:
             self._connect_anew()
-            raise self._failure(f"{type(error).__name__}: {error}", pool) from error
+            failure = self._failure(f"{type(error).__name__}: {error}", pool)
+            exceptions = self._driver.exceptions
+            failure.unanswered = isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError))
+            raise failure from error
 
     def _connect_anew(self) -> None:
         """Let the next calls open connections, whichever failed: the address may lead to another server by now."""
@@ -544,7 +557,7 @@ class RedisBackend(LockBackend):
         """Return what was read; an error of this key alone if what the store has of it makes no sense."""
         try:
             return read()
-        except (ValueError, TypeError, KeyError, IndexError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
             failure = self._failure(f"what is stored cannot be read ({type(error).__name__}: {error})", self._pool)
             failure.__cause__ = error
             return failure

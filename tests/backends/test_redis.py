@@ -607,6 +607,20 @@ class TestUnreadable:
         assert isinstance(bad, BackendError)
         assert isinstance(good, JobState)
 
+    def test_heartbeats_that_another_wrote_are_read_as_they_are_or_named(self, backend: RedisBackend) -> None:
+        now = backend.time()
+        backend._claims.zadd(backend._instances, {"odd": now + 0.5})
+        assert backend.instances() == {"odd": now}
+        backend._claims.zadd(backend._instances, {"odd": "inf"})
+        with pytest.raises(BackendError, match="cannot be read"):
+            backend.instances()
+
+    def test_a_list_of_instances_of_a_wrong_type_stops_no_question_about_jobs(self, backend: RedisBackend) -> None:
+        backend._claims.set(backend._instances, "x")
+        assert backend.states(["job"]).answers == [JobState("job")]
+        with pytest.raises(BackendError, match="WRONGTYPE"):
+            backend.survey(["job"])
+
     def test_very_many_jobs_are_read_in_their_order(self, backend: RedisBackend) -> None:
         keys = [f"job-{number}" for number in range(2_500)]
         backend.heartbeat("host:1:aa")

@@ -7,5 +7,5 @@ for i, key in ipairs(KEYS) do
   local done, reply = pcall(cjson.encode, job or {error = failure})
   replies[i] = done and reply or cjson.encode({error = reply})
 end
-local alive = redis.call('ZRANGEBYSCORE', instances, now - ARGV[1], '+inf', 'WITHSCORES')
-return {now, replies, alive}
+local alive = redis.pcall('ZRANGEBYSCORE', instances, now - ARGV[1], '+inf', 'WITHSCORES')
+return {now, replies, alive.err or alive}

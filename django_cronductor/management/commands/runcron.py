@@ -43,7 +43,7 @@ RELOAD_TIMEOUT = 5.0
 
 def _port(text: str) -> int:
     """Read the number of a port, or 0."""
-    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or int(text) > 65_535:
         raise ArgumentTypeError(f"{text!r} is no port: give a number from 0 to 65535.")
     return int(text)
 
