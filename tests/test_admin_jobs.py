@@ -10,7 +10,7 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
@@ -277,8 +277,10 @@ def test_takes_the_same_number_of_queries_and_store_calls_for_any_number_of_jobs
         return run(self, *args, **kwargs)
 
     monkeypatch.setattr(RedisBackend, "_call", counted)
-    # The session, the user, the jobs, their newest runs; then where the newest thirty begin, and these.
-    with django_assert_num_queries(6):
+    # The session, the user, the jobs, their newest runs (by as many as the database takes at once); then where the
+    # newest thirty begin, and these.
+    most = connection.features.max_query_params or count
+    with django_assert_num_queries(5 - -count // most):
         assert len(listed(browser)) == min(count, 100)
     # The states of all jobs, and the replicas.
     assert len(calls) == 1
