@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Literal, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -28,6 +28,8 @@ Status = Literal["running", "dead", "gone", "disabled", "paused", "idle"]
 
 ROWS_PER_QUERY = 10_000
 """Where the database has no limit of its own."""
+SILENT = timedelta(seconds=10)
+"""A replica is heard of every second, and is listed for a minute after the last time."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,8 @@ class Overview:
     `backend` is the lock store in words, without a secret; empty if it cannot be made. `shared` False: the store is in
     the memory of the process that runs the jobs, so that states come from the history. `history` False: none is kept.
     `store_error` and `database_error` say in plain words what could not be asked. `now` is the store's time if it
-    answered, else this machine's. `instances` are the replicas alive with their last heartbeats; None: it cannot be
-    told.
+    answered, else this machine's. `instances` are the replicas heard of in the last minute with their last heartbeats;
+    None: it cannot be told.
     """
 
     jobs: list[JobView]
@@ -131,6 +133,10 @@ class Overview:
     store_error: str | None = None
     database_error: str | None = None
     instances: dict[str, datetime] | None = None
+
+    def is_silent(self, instance: str) -> bool:
+        """Tell whether a replica was not heard of for so long that it is dead, or hangs."""
+        return self.instances is not None and self.now - self.instances[instance] > SILENT
 
 
 def get_overview(

@@ -310,6 +310,13 @@ def test_says_that_nothing_was_done_where_the_store_says_so(browser: Client, cro
     assert message.startswith("error: Nothing was done to shop.sync: ")
 
 
+def test_says_that_a_job_was_not_paused(browser: Client, cron: World) -> None:
+    cron.job()
+    cron.declared()
+    assert said(post(browser, "resume")) == ["info: The job shop.sync was not paused: nothing was done."]
+    assert not LogEntry.objects.exists()
+
+
 def test_says_why_a_run_is_refused(browser: Client, cron: World) -> None:
     cron.job()
     assert said(post(browser, "run")) == [

@@ -10,6 +10,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+import redis
 from django.db import DatabaseError, connection
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
@@ -83,6 +84,18 @@ def test_says_which_store_and_which_replicas_there_are(browser: Client, cron: Wo
     assert cron.backend.describe() in text
     assert re.search(r"Replicas alive 1 web-1:7:cafe [\d.]+ m?s ago", text)
     assert "State and lock holder: live, from the lock store." in text
+
+
+def test_says_which_replicas_are_silent(browser: Client, cron: World, redis_client: redis.Redis) -> None:
+    cron.job()
+    cron.declared()
+    redis_client.zadd(cron.backend._instances, {"web-2:8:beef": cron.backend.time() - 20_000})
+    assert re.search(
+        r"Replicas alive 1 web-1:7:cafe [\d.]+ m?s ago web-2:8:beef silent 20 s ago", opened(browser, jobs_url())
+    )
+    cron.backend.retire("web-1:7:cafe")
+    text = opened(browser, jobs_url())
+    assert "Replicas alive none : no job runs until manage.py runcron is started. web-2:8:beef silent" in text
 
 
 def test_shows_who_holds_a_lease_as_the_store_has_it(browser: Client, cron: World) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import json
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from io import StringIO
 from typing import Any
 
 import pytest
+import redis
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection, transaction
 from django.test import override_settings
@@ -17,10 +19,11 @@ from django.test import override_settings
 from django_cronductor import overview
 from django_cronductor.backends import create_backend
 from django_cronductor.backends.base import Declaration, Lease, LockBackend, Release
+from django_cronductor.backends.redis import RedisBackend
 from django_cronductor.history import DatabaseHistory
 from django_cronductor.instants import as_stored
 from django_cronductor.jobs import JobRegistry
-from django_cronductor.management.actions import acting, asking, health, output
+from django_cronductor.management.actions import acting, asking, output
 from django_cronductor.management.actions.ages import age
 from django_cronductor.management.commands import cron
 from django_cronductor.models import DeclaredJob, JobRun
@@ -342,10 +345,22 @@ class TestStatus:
     def test_a_replica_that_is_not_heard_of_is_not_called_alive(
         self, backend: LockBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(health, "SILENT", timedelta(seconds=-1))
+        monkeypatch.setattr(overview, "SILENT", timedelta(seconds=-1))
+        called = Called("status")
+        assert called.code == 1
+        assert called.lines[1].startswith("Silent: host:1:a, heard of ")
+        assert re.fullmatch(
+            r"No replica is alive \(the last was heard of [\d.]+ s ago\): start runcron\.", called.error
+        )
+
+    def test_one_that_is_heard_of_beside_a_silent_one_is_enough(
+        self, backend: RedisBackend, redis_client: redis.Redis
+    ) -> None:
+        redis_client.zadd(backend._instances, {"host:2:b": backend.time() - 20_000})
         called = Called("status")
         assert called.code == 0
-        assert called.lines[1].startswith("Silent: host:1:a, heard of ")
+        assert called.lines[1].startswith("Alive: host:1:a, heard of ")
+        assert called.lines[2].startswith("Silent: host:2:b, heard of 20 s ago")
 
     def test_without_a_replica_it_fails(self, backend: LockBackend) -> None:
         backend.retire("host:1:a")
@@ -549,12 +564,27 @@ class TestPauseAndResume:
         assert called.err.startswith("Who did it, and why, is not noted in the database: ")
 
     def test_json_says_what_happened(self, backend: LockBackend, history: DatabaseHistory) -> None:
-        assert Called("pause", KEY, "--json").json == {
-            "key": KEY,
-            "ordered": False,
-            "unrecorded": None,
-            "released": None,
-        }
+        told = {"action": "pause", "key": KEY, "ordered": False, "unrecorded": None, "released": None}
+        paused = {"changed": True, "told": "shop.sync: paused; a run in progress goes on."}
+        assert Called("pause", KEY, "--json").json == told | paused
+        again = Called("pause", KEY, "--json").json
+        assert (again["changed"], again["told"][:28]) == (False, "shop.sync is already paused ")
+        assert Called("resume", KEY, "--json").json["changed"]
+        resumed = Called("resume", KEY, "--json").json
+        assert (resumed["action"], resumed["changed"], resumed["told"]) == (
+            "resume",
+            False,
+            "shop.sync: it was not paused.",
+        )
+        assert not Called("release", KEY, "--noinput", "--json").json["changed"]
+
+    def test_the_next_run_of_a_paused_job_is_none(self, backend: LockBackend, history: DatabaseHistory) -> None:
+        assert Called("list", "--json").json["jobs"][0]["next_run"] is not None
+        Called("pause", KEY, "--note", "broken")
+        assert Called("list", "--json").json["jobs"][0]["next_run"] is None
+        take(backend)
+        assert Called("list", "--json").json["jobs"][0]["next_run"] is None
+        assert re.search(r" -  +-  +running since .* on host:1:a; paused since .*: broken  ", Called("list").lines[1])
 
     @pytest.mark.usefixtures("in_memory")
     def test_for_the_single_instance_store_it_is_ordered(self, history: DatabaseHistory) -> None:

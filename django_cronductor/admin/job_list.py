@@ -191,5 +191,6 @@ def told_of(overview: Overview) -> dict[str, Any]:
     replicas = None
     if overview.instances is not None:
         seen = sorted(overview.instances.items())
-        replicas = [(name, words.ago(at, overview.now)) for name, at in seen]
-    return {"overview": overview, "shown_now": words.moment(overview.now), "replicas": replicas}
+        replicas = [(name, words.ago(at, overview.now), overview.is_silent(name)) for name, at in seen]
+    alive = sum(not silent for _, _, silent in replicas or ())
+    return {"overview": overview, "shown_now": words.moment(overview.now), "replicas": replicas, "alive": alive}

@@ -225,7 +225,11 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own take
         asks = is_dangerous(action, view) and not _is_confirmed(request, view)
         if request.method != "POST" or asks or _is_paused_by_another(action, view):
             return self._ask(request, action, view, overview)
-        self._do(request, action, key)
+        if action.name == "resume" and view.live and not view.paused:
+            text = gettext("The job %s was not paused: nothing was done.") % key
+            self.message_user(request, text, messages.INFO)
+        else:
+            self._do(request, action, key)
         return HttpResponseRedirect(self._url("declaredjob_change", key))
 
     def _ask(self, request: HttpRequest, action: Action, view: JobView, overview: Overview) -> HttpResponse:

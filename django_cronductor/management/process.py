@@ -64,6 +64,12 @@ def heeding_signals(heed: Callable[[int, FrameType | None], object]) -> Iterator
             signal.signal(number, handler)
 
 
+def say_at_once(text: str) -> None:
+    """Print a line to stderr from a signal handler, which may have interrupted another who prints."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode())
+
+
 def exit_at_once(code: int) -> None:
     """End the process although threads of jobs, and of asgiref's, may still work."""
     with contextlib.suppress(ValueError):  # Raised in another thread than the main one.

@@ -46,7 +46,7 @@ def request(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *
     """Ask the replicas to run a job."""
     done = operations.request_run(key, backend=backend, by=operator(), registry=registry, database_wait=database_wait())
     text = "runcron is asked to run it" if done.ordered else "the replicas are asked to run it within a minute"
-    _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
+    _tell(command, "run", done, options["json"], f"{output.quoted(key)}: {text}.")
 
 
 def pause(
@@ -56,13 +56,14 @@ def pause(
     [view] = get_views([key], registry, backend).jobs
     already = view.paused and not backend.shared if view.state is None else view.state.paused
     if already and not note:
-        _tell(command, Done(key), options["json"], f"{output.quoted(key)} is already {output.paused(view)}.")
+        text = f"{output.quoted(key)} is already {output.paused(view)}."
+        _tell(command, "pause", Done(key), options["json"], text, changed=False)
         return
     done = operations.pause(
         key, backend=backend, by=operator(), note=note, registry=registry, database_wait=database_wait()
     )
     text = f"it is to be paused: {ORDERED}" if done.ordered else "paused; a run in progress goes on"
-    _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
+    _tell(command, "pause", done, options["json"], f"{output.quoted(key)}: {text}.")
 
 
 def resume(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *, key: str, **options: Any) -> None:
@@ -70,9 +71,10 @@ def resume(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *,
     [view] = get_views([key], registry, backend).jobs
     done = operations.resume(key, backend=backend, by=operator(), registry=registry, database_wait=database_wait())
     text = f"it is to be resumed: {ORDERED}" if done.ordered else "resumed; what was due meanwhile is not made up"
-    if view.live and not view.paused:
+    was_paused = view.paused or not view.live
+    if not was_paused:
         text = "it was not paused"
-    _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
+    _tell(command, "resume", done, options["json"], f"{output.quoted(key)}: {text}.", changed=was_paused)
 
 
 def release(
@@ -105,7 +107,8 @@ def release(
         text = "nobody holds its lease"
     else:
         text = f"the lease of {output.plain(done.run.holder)} is released, and its run abandoned"
-    _tell(command, done, options["json"], f"{output.quoted(key)}: {text}.")
+    changed = done.ordered or done.run is not None
+    _tell(command, "release", done, options["json"], f"{output.quoted(key)}: {text}.", changed=changed)
 
 
 def _lease_of(view: JobView) -> tuple[str, int | None] | None:
@@ -124,10 +127,10 @@ def agreed(command: BaseCommand) -> bool:
         return False
 
 
-def _tell(command: BaseCommand, done: Done, as_json: bool, text: str) -> None:
+def _tell(command: BaseCommand, action: str, done: Done, as_json: bool, text: str, *, changed: bool = True) -> None:
     if as_json:
-        told = {"key": done.key, "ordered": done.ordered, "unrecorded": done.unrecorded, "released": _run(done.run)}
-        output.write_json(command, told)
+        told = {"action": action, "key": done.key, "changed": changed, "told": text, "ordered": done.ordered}
+        output.write_json(command, told | {"unrecorded": done.unrecorded, "released": _run(done.run)})
     else:
         command.stdout.write(text)
     if done.unrecorded is not None:

@@ -21,9 +21,6 @@ from django_cronductor.overview import JobView, Overview
 
 HEAD = ("JOB", "STATE", "LAST RUN", "LAST SUCCESS")
 
-SILENT = timedelta(seconds=10)
-"""A replica is heard of every second, and counts as alive for a minute after the last time."""
-
 Limit = tuple[str | None, timedelta]
 
 
@@ -71,7 +68,7 @@ def _show(command: BaseCommand, overview: Overview) -> None:
     if overview.backend:
         command.stdout.write(f"Locks: {output.plain(overview.backend)}")
     for name, seen in sorted((overview.instances or {}).items()):
-        word = "Silent" if overview.now - seen > SILENT else "Alive"
+        word = "Silent" if overview.is_silent(name) else "Alive"
         command.stdout.write(f"{word}: {output.plain(name)}, heard of {output.ago(seen, overview.now)}")
     if overview.instances is None and not overview.shared and (seen_at := _last_seen(overview)) is not None:
         command.stdout.write(f"A runcron was seen {output.ago(seen_at, overview.now)}, as the database has it.")
@@ -103,8 +100,10 @@ def _wrong(overview: Overview, limits: Sequence[Limit], keys: Sequence[str]) -> 
 
 def _without_replica(overview: Overview) -> Iterator[str]:
     if overview.shared:
-        if not overview.instances:
-            yield "No replica is alive: start runcron."
+        if all(map(overview.is_silent, overview.instances or ())):
+            last = max((overview.instances or {}).values(), default=None)
+            heard = "" if last is None else f" (the last was heard of {output.ago(last, overview.now)})"
+            yield f"No replica is alive{heard}: start runcron."
     elif overview.history and overview.database_error is None:
         seen = _last_seen(overview)
         if seen is None:

@@ -42,7 +42,7 @@ def _row(view: JobView) -> tuple[str, ...]:
     schedule = _schedule(view)
     state, last = output.state_of(view), output.last_of(view)
     local = utc = "-"
-    if view.schedule is not None and view.next_run is not None and view.status not in ("disabled", "paused"):
+    if view.schedule is not None and view.next_run is not None and output.is_due(view):
         local, utc = output.in_zone(view.next_run, view.schedule.timezone), output.in_utc(view.next_run)
     return output.quoted(view.key), schedule, local, utc, state, last
 

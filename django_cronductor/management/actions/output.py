@@ -121,13 +121,18 @@ def ago(instant: datetime, now: datetime) -> str:
     return f"{length((now - instant).total_seconds())} ago"
 
 
+def is_due(view: JobView) -> bool:
+    """Tell whether the next occurrence of a job is to run, as things are."""
+    return view.job is not None and view.job.enabled and not view.paused
+
+
 def state_of(view: JobView) -> str:
     """Return what a job does now."""
     words = {"gone": "no longer declared", "disabled": "disabled", "idle": "idle"}
     status, holder = view.status, view.holder
     if holder is not None and status in ("running", "dead"):
         state = _held(holder, view.now, dead=status == "dead")
-        return f"{state}; paused" if view.paused else state
+        return f"{state}; {paused(view)}" if view.paused else state
     if status == "paused":
         return paused(view)
     return f"{words[status]}; {paused(view)}" if view.paused else words[status]
@@ -179,7 +184,7 @@ def as_json(view: JobView) -> dict[str, Any]:
         "pause_note": "" if row is None else row.pause_note,
         "schedule": schedule.expression if schedule is not None else row.expression if row is not None else None,
         "timezone": schedule.timezone if schedule is not None else row.timezone if row is not None else None,
-        "next_run": iso(view.next_run),
+        "next_run": iso(view.next_run) if is_due(view) else None,
         "live": view.live,
         "state_error": view.state_error,
         "requested_at": iso(view.requested_at),

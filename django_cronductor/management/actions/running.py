@@ -18,7 +18,14 @@ from django_cronductor.history import in_transaction, open_history
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import acting, output
 from django_cronductor.management.actions.asking import get_views
-from django_cronductor.management.process import FAILED, HELD, exit_at_once, heeding_signals, show_logs_somewhere
+from django_cronductor.management.process import (
+    FAILED,
+    HELD,
+    exit_at_once,
+    heeding_signals,
+    say_at_once,
+    show_logs_somewhere,
+)
 from django_cronductor.masking import mask
 from django_cronductor.records import SUCCESSES
 from django_cronductor.runner import RunContext
@@ -104,8 +111,10 @@ def _stopping_on_signals(scheduler: Scheduler) -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         if told:
+            say_at_once("Ended at once: the lease stays until its time is over.")
             exit_at_once(FAILED)
         told.append(number)
+        say_at_once("Stopping: the run is told; a second signal ends it at once.")
         scheduler.stop()
 
     with heeding_signals(stop):

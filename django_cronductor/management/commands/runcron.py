@@ -30,6 +30,7 @@ from django_cronductor.management.process import (
     SIGNALS,
     exit_at_once,
     heeding_signals,
+    say_at_once,
     show_logs_somewhere,
 )
 from django_cronductor.management.reloading import Reloader, is_child
@@ -216,6 +217,7 @@ class Command(BaseCommand):
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.told_to_stop:
+            say_at_once("Ended at once: the leases of what ran stay until their time is over.")
             exit_at_once(1)
         self.told_to_stop = True
         if self.scheduler is not None:
