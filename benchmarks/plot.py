@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 480, 280, 64, 36, 36, 20
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 480, 280, 64, 36, 36, 36
 INK, PALE = "#1f6f8b", "#dddddd"
 
 
