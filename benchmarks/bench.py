@@ -125,7 +125,7 @@ class Bench:
         environment, module = CONTENDERS.get(contender, ("ours", contender))
         command = [self.environments.python(environment), "-m", f"benchmarks.contenders.{module}"]
         with (self.scratch / "stderr").open("a") as errors:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [*command, *map(str, arguments)],
                 cwd=ROOT,
                 env={**os.environ, "BENCHMARK_REDIS": self.server.url, **(env or {})},
@@ -133,6 +133,8 @@ class Bench:
                 stderr=errors,
                 text=True,
             )
+        self._stack.callback(process.kill)  # Which does nothing to one that has ended.
+        return process
 
     def result(self, process: subprocess.Popen[str]) -> dict[str, Any]:
         """Wait for a program's end and return the last line of what it printed."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 from docutils.core import publish_doctree
 
 from benchmarks.__main__ import FIGURES, ON_REQUEST, main
-from benchmarks.bench import Row, Rows
+from benchmarks.bench import Bench, Row, Rows
+from benchmarks.environments import Environments
 from benchmarks.report import page, table
 
 
@@ -73,3 +75,10 @@ def test_a_quick_run_prints_and_writes_what_it_measured(tmp_path: Path, capsys: 
         "ours, plain lock",
         "redis-py's Lock",
     }
+
+
+def test_no_program_outlives_the_benchmark(tmp_path: Path) -> None:
+    with Bench(Environments(tmp_path), quick=True) as bench:
+        process = bench.start("ours", "idle", "--jobs", 1, "--seconds", 100)
+    process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGKILL
