@@ -15,7 +15,15 @@ from typing import Any
 
 from django.db import Error, router, transaction
 
-from django_cronductor.backends.base import MANUAL, REQUEST_LIFETIME, DeadRun, JobState, LockBackend, new_token
+from django_cronductor.backends.base import (
+    MANUAL,
+    REQUEST_LIFETIME,
+    SILENCE,
+    DeadRun,
+    JobState,
+    LockBackend,
+    new_token,
+)
 from django_cronductor.conf import get_config
 from django_cronductor.exceptions import BackendError, CronductorError
 from django_cronductor.history import SEEN_EVERY, DatabaseHistory
@@ -91,7 +99,7 @@ def request_run(
         raise Refused(f"{key} is disabled in the code (enabled=False): no replica would run it.")
     if not backend.shared:
         _order(key, "run_requested_at", database_wait)
-    elif not backend.instances():
+    elif not _anybody_lives(backend):
         raise Refused("No replica is alive that could run it: start runcron.")
     elif once and not backend.acquire(f"asked {once}", new_token(), REQUEST_LIFETIME, by).fence:
         return Done(key, repeated=True)
@@ -99,6 +107,11 @@ def request_run(
         raise Refused(f"No replica has declared {key} to the lock store yet: start runcron on the version that has it.")
     _note("%s: a run was requested by %s.", key, by)
     return Done(key, ordered=not backend.shared)
+
+
+def _anybody_lives(backend: LockBackend) -> bool:
+    reply, heard_of = backend.survey([])
+    return any(reply.now - at <= SILENCE for at in heard_of.values())
 
 
 def pause(

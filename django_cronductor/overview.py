@@ -12,7 +12,7 @@ from django.db import Error, connections, router
 from django.db.models import OuterRef, QuerySet, Subquery
 
 from django_cronductor.backends import create_backend
-from django_cronductor.backends.base import JobState, LockBackend
+from django_cronductor.backends.base import SILENCE, JobState, LockBackend
 from django_cronductor.conf import Config, get_config
 from django_cronductor.exceptions import BackendError, ConfigurationError
 from django_cronductor.instants import from_stored, to_datetime
@@ -28,8 +28,7 @@ Status = Literal["running", "dead", "gone", "disabled", "paused", "idle"]
 
 ROWS_PER_QUERY = 10_000
 """Where the database has no limit of its own."""
-SILENT = timedelta(seconds=10)
-"""A replica is heard of every second, and is listed for a minute after the last time."""
+SILENT = timedelta(milliseconds=SILENCE)
 
 
 @dataclass(frozen=True)

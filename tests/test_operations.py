@@ -10,13 +10,15 @@ from functools import partial
 from typing import Any
 
 import pytest
+import redis
 from django.db import OperationalError
 from django.test import override_settings
 
 from django_cronductor import operations, signals
 from django_cronductor.backends import create_backend
-from django_cronductor.backends.base import Claim, DeadRun, Declaration, Lease, LockBackend, Release
+from django_cronductor.backends.base import SILENCE, Claim, DeadRun, Declaration, Lease, LockBackend, Release
 from django_cronductor.backends.local import LocalBackend
+from django_cronductor.backends.redis import RedisBackend
 from django_cronductor.exceptions import BackendError, CronductorError, JobNotFound
 from django_cronductor.history import DatabaseHistory
 from django_cronductor.instants import as_stored
@@ -131,6 +133,16 @@ class TestRequest:
 
     def test_where_nobody_lives_nobody_is_asked(self, registry: JobRegistry, shared: LockBackend) -> None:
         shared.retire("host:1:a")
+        with pytest.raises(Refused, match="No replica is alive"):
+            operations.request_run(KEY, backend=shared, by="anna", registry=registry)
+        assert state(shared).requested is None
+
+    def test_where_those_who_lived_are_silent_nobody_is_asked(
+        self, registry: JobRegistry, shared: LockBackend, redis_client: redis.Redis
+    ) -> None:
+        assert isinstance(shared, RedisBackend)
+        redis_client.zadd(shared._instances, {"host:1:a": shared.time() - SILENCE - 1})
+        assert list(shared.instances()) == ["host:1:a"]
         with pytest.raises(Refused, match="No replica is alive"):
             operations.request_run(KEY, backend=shared, by="anna", registry=registry)
         assert state(shared).requested is None

@@ -39,6 +39,8 @@ REQUEST_LIFETIME = 60_000
 """How long a request for a manual run waits for a replica, in milliseconds."""
 INSTANCE_LIFETIME = 60_000
 """How long an instance is listed after its last heartbeat, in milliseconds."""
+SILENCE = 10_000
+"""After how many milliseconds without a heartbeat, which comes every second, an instance is taken for dead, or hangs."""
 
 
 def renewal_period(ttl: int) -> int:
