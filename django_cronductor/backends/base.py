@@ -40,7 +40,7 @@ REQUEST_LIFETIME = 60_000
 INSTANCE_LIFETIME = 60_000
 """How long an instance is listed after its last heartbeat, in milliseconds."""
 SILENCE = 10_000
-"""After how many milliseconds without a heartbeat, which comes every second, an instance is taken for dead, or hangs."""
+"""After how many milliseconds without a heartbeat, which comes every second, an instance is dead, or hangs."""
 
 
 def renewal_period(ttl: int) -> int:
