@@ -486,7 +486,7 @@ class Scheduler:
 
         Of the former so many times more where but one in `share` is likely to be won.
         """
-        room = self._room
+        room = self._look_for_room()
         moment = self._clock.monotonic()
         if room > 0:
             self._scan_at = self._scan_at or moment + LONGEST_WAIT
@@ -511,10 +511,9 @@ class Scheduler:
                 self._roster.undeclared.append(entry)
         return batch
 
-    @property
-    def _room(self) -> int:
-        """Return how many runs can start soon."""
-        return 1 if self._inline else self._workers.room - len(self._unwritten)
+    def _look_for_room(self) -> int:
+        """Return how many runs can start soon; the workers tell of room that comes after this."""
+        return 1 if self._inline else self._workers.look_for_room() - len(self._unwritten)
 
     def _needs_no_worker(self, entry: Entry) -> bool:
         """Tell whether its answer cannot be a win: its own run goes on, it is too late, or it only shows the dead."""
@@ -576,7 +575,7 @@ class Scheduler:
             entry = self._agenda.entries.get(key)
             if entry is None or not entry.job.active:
                 self._requests.discard(key)  # While it lasts, the next heartbeat names it again.
-            elif not self._stopping and not entry.runs and self._room > 0:
+            elif not self._stopping and not entry.runs and self._look_for_room() > 0:
                 self._take_request(entry)
 
     def _take_request(self, entry: Entry) -> None:
@@ -689,7 +688,7 @@ class Scheduler:
         """Warn once when jobs wait for a worker, and name those who have them."""
         if not self._agenda.ready:
             self._scan_at = 0.0
-        if not self._agenda.ready or self._room > 0:
+        if not self._agenda.ready or self._look_for_room() > 0:
             self._full_since, self._full_told = None, False
             return
         now = self._clock.monotonic()

@@ -35,9 +35,9 @@ class WorkerPool:
         # The threads take no lock between calls: where calls are short they would spend their time waiting for it.
         self._ended: deque[float] = deque()
         """When calls have ended that count as recent, or did when somebody looked."""
-        self._open_then = 0
-        """Calls that had not ended when somebody looked."""
-        self._few = 0
+        self._open_or_recent = 0
+        """Calls that have not ended, and those of `_ended`."""
+        self._refill_at = 0
         """With no more than so many calls in the queue, others may come."""
         self._told = False
         self._waited_for = False
@@ -47,18 +47,18 @@ class WorkerPool:
         """Call it in one of the threads, now or as soon as one is free."""
         with self._changed:
             self._forget()
-            self._open_then += 1
+            self._open_or_recent += 1
             if len(self._threads) < min(self._open, self.size):
                 self._start_thread()
             self._calls.put(call)
-            self._few = self._calls.qsize() // 2
+            self._refill_at = self._calls.qsize() // 2
 
-    @property
-    def room(self) -> int:
+    def look_for_room(self) -> int:
         """
         Return how many calls can start soon: on free threads, and on those that come free as fast as of late.
 
-        None, while no thread is free and the queue is longer than what could be added: few large batches cost less.
+        0 or less, while no thread is free and the queue is longer than what could be added: few large batches cost
+        less. `on_room` is called again for what ends after this.
         """
         with self._changed:
             self._told = False  # First: whoever ends from here on tells.
@@ -80,14 +80,14 @@ class WorkerPool:
     @property
     def _open(self) -> int:
         """Return how many calls have been submitted and have not ended."""
-        return self._open_then - len(self._ended)
+        return self._open_or_recent - len(self._ended)
 
     def _forget(self) -> None:
         """Count no longer as recent what is not."""
         earliest = self._clock.monotonic() - RECENT
         while self._ended and self._ended[0] < earliest:
             self._ended.popleft()
-            self._open_then -= 1
+            self._open_or_recent -= 1
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
@@ -95,7 +95,7 @@ class WorkerPool:
             thread.start()
         except RuntimeError as error:  # The system has no more threads to give.
             if not self._threads:
-                self._open_then -= 1
+                self._open_or_recent -= 1
                 raise
             logger.warning("%d threads have to do the work of %d: %s.", len(self._threads), self.size, error)
         else:
@@ -108,7 +108,7 @@ class WorkerPool:
             except BaseException:  # Nothing that user code raises, SystemExit included, may cost a thread.
                 logger.exception("A call in a worker thread failed.")
             self._ended.append(self._clock.monotonic())
-            if self._on_room is not None and not self._told and self._calls.qsize() <= self._few:
+            if self._on_room is not None and not self._told and self._calls.qsize() <= self._refill_at:
                 self._told = True
                 self._on_room()
             if self._waited_for:

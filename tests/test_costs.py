@@ -172,7 +172,7 @@ def test_workers_tell_once_that_there_is_room_until_somebody_looks() -> None:
         gate.set()
         assert pool.wait_idle(PATIENCE)
         assert told == [1]
-        assert pool.room == 102
+        assert pool.look_for_room() == 102
         pool.submit(lambda: None)
         assert pool.wait_idle(PATIENCE)
         assert told == [1, 1]
@@ -195,7 +195,8 @@ def test_nothing_more_is_asked_for_while_half_of_the_queue_is_left() -> None:
         for _ in range(14):
             pool.submit(lambda: None)
         assert entered.acquire(timeout=PATIENCE)
-        assert pool.room == 0  # 20 have ended of late, so that 6 could be added to the 15 that are still to end.
+        # 20 have ended of late, so that 6 could be added to the 15 that are still to end.
+        assert pool.look_for_room() == 0
     finally:
         gate.set()
         pool.close()

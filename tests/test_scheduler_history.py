@@ -259,7 +259,7 @@ def test_a_run_that_waits_for_its_row_takes_a_worker_place(world: World) -> None
     world.until(at(12, 1))
     world.tick()
     assert len(history.waiting) == 2
-    assert replica._room == 0
+    assert replica._look_for_room() == 0
     for _, answer in history.waiting:
         answer(True)
     world.tick()

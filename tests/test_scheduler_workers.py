@@ -138,7 +138,7 @@ def test_a_run_for_which_a_worker_comes_free_after_its_grace_is_missed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where runs are short more are won than there are workers: then comes a long one, and they wait behind it."""
-    monkeypatch.setattr(WorkerPool, "room", 2)
+    monkeypatch.setattr(WorkerPool, "look_for_room", lambda self: 2)
     for key in ("a", "b"):
         world.slow_job("0 13 * * *", key, ttl=30, grace=60)
     replica = world.replica(inline=False, max_workers=1)

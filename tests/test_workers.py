@@ -146,12 +146,12 @@ def test_nothing_that_a_call_raises_costs_a_thread(
 
 def test_room_is_what_is_free(make_pool: Callable[..., WorkerPool], gate: Gate) -> None:
     pool = make_pool(2)
-    assert pool.room == 2
+    assert pool.look_for_room() == 2
     pool.submit(gate)
-    assert pool.room == 1
+    assert pool.look_for_room() == 1
     pool.submit(gate)
     pool.submit(gate)
-    assert pool.room == -1
+    assert pool.look_for_room() == -1
 
 
 def test_room_counts_threads_that_came_free_of_late_twice(
@@ -161,11 +161,11 @@ def test_room_counts_threads_that_came_free_of_late_twice(
     for _ in range(5):
         pool.submit(lambda: None)
     assert pool.wait_idle(PATIENCE)
-    assert pool.room == 2 + 5
+    assert pool.look_for_room() == 2 + 5
     clock.advance(RECENT / 2)
-    assert pool.room == 2 + 5
+    assert pool.look_for_room() == 2 + 5
     clock.advance(RECENT)
-    assert pool.room == 2
+    assert pool.look_for_room() == 2
 
 
 def test_waiting_until_idle_ends_when_the_last_call_has_ended(make_pool: Callable[..., WorkerPool], gate: Gate) -> None:
@@ -181,7 +181,7 @@ def test_waiting_until_idle_ends_when_the_last_call_has_ended(make_pool: Callabl
 
 def test_the_end_of_each_call_is_told_once_there_is_room_again(make_pool: Callable[..., WorkerPool]) -> None:
     def ended() -> None:
-        rooms.append(pool.room)
+        rooms.append(pool.look_for_room())
         told.release()
 
     rooms, told = list[int](), threading.Semaphore(0)
@@ -236,7 +236,7 @@ def test_without_any_thread_a_call_is_refused_and_not_counted(
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             pool.submit(lambda: None)
-    assert pool.room == 2
+    assert pool.look_for_room() == 2
     pool.submit(lambda: None)
     assert pool.wait_idle(PATIENCE)
 
