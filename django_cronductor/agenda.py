@@ -89,12 +89,14 @@ class Agenda:
     O(log n) per step. `default_ttl` and `default_grace` are milliseconds. Used by one thread.
     """
 
-    def __init__(self, clock: Clock, store: StoreClock, timezone: str, default_ttl: int, default_grace: int) -> None:
+    def __init__(
+        self, clock: Clock, store_clock: StoreClock, timezone: str, default_ttl: int, default_grace: int
+    ) -> None:
         self.entries: dict[str, Entry] = {}
         self.ready: dict[Entry, None] = {}
         """Those about whom something is to be asked now, in this order."""
         self._clock = clock
-        self._store = store
+        self._store_clock = store_clock
         self._timezone = timezone
         self._ttl = default_ttl
         self._grace = default_grace
@@ -120,7 +122,7 @@ class Agenda:
             elif entry.generation != job.generation:
                 entry.generation = job.generation
                 entry.question = None
-                entry.floor = self._store.now()
+                entry.floor = self._store_clock.now()
                 entry.asked = max(entry.asked, entry.floor)
                 self.plan(entry)
         return fresh
@@ -133,7 +135,7 @@ class Agenda:
         if old is not None and old.generation == job.generation:
             new.floor, new.known, new.question = old.floor, old.known, old.question
         elif old is not None or job.key in self._destroyed:
-            new.floor = self._store.now()  # What was due while it was stopped, or not there, is not made up.
+            new.floor = self._store_clock.now()  # What was due while it was stopped, or not there, is not made up.
         return new
 
     def lengths(self, job: Job) -> tuple[int, int]:
@@ -159,7 +161,7 @@ class Agenda:
 
     def gather(self) -> None:
         """Move what is due, or to be looked at, to `ready`."""
-        now, moment = self._store.now(), self._clock.monotonic()
+        now, moment = self._store_clock.now(), self._clock.monotonic()
         fresh: list[Entry] = []
         while self._due and self._due[0][0] <= now:
             instant, _, entry = heapq.heappop(self._due)
@@ -182,7 +184,7 @@ class Agenda:
             return None
         if entry.question is not None:
             return entry.question.occurrence
-        newest = entry.schedule.latest_until_ms(self._store.now())
+        newest = entry.schedule.latest_until_ms(self._store_clock.now())
         if newest is not None and newest > entry.asked:
             return newest
         looks = entry.look_at is not None and entry.look_at <= self._clock.monotonic()

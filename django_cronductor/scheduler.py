@@ -129,9 +129,9 @@ class Scheduler:
         self._on_pass = on_pass
 
         self._clock = clock or SystemClock()
-        self._store = StoreClock(self._clock)
+        self._store_clock = StoreClock(self._clock)
         self._agenda = Agenda(
-            self._clock, self._store, timezone or get_default_timezone_name(), default_ttl_ms, default_grace_ms
+            self._clock, self._store_clock, timezone or get_default_timezone_name(), default_ttl_ms, default_grace_ms
         )
         errors = ErrorReports(on_error)
         self._trouble = Trouble(self._clock, errors, self._tell, self.instance)
@@ -359,7 +359,7 @@ class Scheduler:
         self._roster.declare(list(self._agenda.entries.values()), SEEDS_WAIT)
         self._roster.undeclared = []
         self._connected = True
-        self._up_since = self._store.now()
+        self._up_since = self._store_clock.now()
         self._answered("connect")
 
     def _drain(self) -> int:
@@ -438,7 +438,7 @@ class Scheduler:
         if self._roster.undeclared and self._trouble.retry_at <= moment:
             return 0.0
         if (instant := self._agenda.next_instant) is not None:
-            waits.append(self._store.until(instant) - (0.0 if self._touched == instant else EARLY))
+            waits.append(self._store_clock.until(instant) - (0.0 if self._touched == instant else EARLY))
         if (planned := self._agenda.next_moment) is not None:
             waits.append(planned - moment)
         waits += [until - moment for until in self._unwritten.values()]
@@ -448,12 +448,12 @@ class Scheduler:
     def _touch(self) -> None:
         """Make a call shortly before a job is due, so that the claim itself finds everything warm."""
         instant = self._agenda.next_instant
-        if instant is None or instant == self._touched or self._store.until(instant) > EARLY:
+        if instant is None or instant == self._touched or self._store_clock.until(instant) > EARLY:
             return
         self._touched = instant
         if self._clock.monotonic() - self._called_at < LONGEST_WAIT / 10 or self._trouble.is_failing("acquire"):
             return
-        if self._store.quickest > EARLY:  # The answer would come when the job is due already.
+        if self._store_clock.quickest > EARLY:  # The answer would come when the job is due already.
             return
         sent = self._clock.monotonic()
         with contextlib.suppress(BackendError):  # The claim that follows will tell.
@@ -521,7 +521,7 @@ class Scheduler:
         if occurrence is None or entry.runs > 0:
             return True
         looks = occurrence <= entry.known and not entry.job.recover
-        return looks or self._store.now() - occurrence > entry.grace + 1000
+        return looks or self._store_clock.now() - occurrence > entry.grace + 1000
 
     def _claim(self, batch: dict[Entry, Claim]) -> bool:
         for entry, question in batch.items():
@@ -779,14 +779,14 @@ class Scheduler:
 
     def _learn(self, now: int, sent: float, received: float) -> None:
         self._called_at = received
-        moved = self._store.learn(now, sent, received)
+        moved = self._store_clock.learn(now, sent, received)
         if moved < -1.0:
             logger.warning(
                 "The lock store's clock went back by %.1f s: jobs rest until it has caught up.",
                 -moved,
                 extra=self._mine,
             )
-        ahead = self._store.ahead()
+        ahead = self._store_clock.ahead()
         if abs(ahead) > 1.0 and not self._ahead_told:
             self._ahead_told = True
             text = "This machine's clock is %.1f s %s the lock store's, by which the jobs run."
@@ -808,9 +808,11 @@ class Scheduler:
 
     def _answered(self, phase: str) -> None:
         if phase == "acquire" and self._trouble.is_failing(phase):
-            self._up_since = self._store.now()  # Also where another phase fails yet: what was due before is made up.
+            self._up_since = (
+                self._store_clock.now()
+            )  # Also where another phase fails yet: what was due before is made up.
         if self._trouble.answered(phase):
-            self._up_since = self._store.now()
+            self._up_since = self._store_clock.now()
             self._agenda.start_over()
 
 

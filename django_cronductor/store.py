@@ -1,4 +1,4 @@
-"""The lock store as one replica sees it: what time it is there, and whether it answers."""
+"""The lock store's clock, as one replica knows it."""
 
 from __future__ import annotations
 
@@ -53,48 +53,3 @@ class StoreClock:
     def ahead(self) -> float:
         """Return by how many seconds this machine's wall clock is ahead of the store's."""
         return self._clock.time() - self._clock.monotonic() - (self._offset or 0.0)
-
-
-class Outage:
-    """
-    Tells the first failure of an outage from those that follow.
-
-    A phase is a kind of call; an outage ends when none fails that failed in it. Another kind that is answered meanwhile
-    does not end it: renewals may fail while heartbeats succeed.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._failing: set[str] = set()
-        self._failures: dict[str, int] = {}
-        self._since = 0.0
-
-    def failed(self, phase: str) -> bool:
-        """Note a failure of a call; tell whether an outage begins with it."""
-        begins = not self._failing
-        if begins:
-            self._since = self._clock.monotonic()
-            self._failures.clear()
-        self._failing.add(phase)
-        self._failures[phase] = self._failures.get(phase, 0) + 1
-        return begins
-
-    def is_first(self, phase: str) -> bool:
-        """Tell whether the last failure of that phase is the first one in this outage."""
-        return self._failures.get(phase) == 1
-
-    def is_failing(self, phase: str) -> bool:
-        """Tell whether the last call of that phase failed. Any thread may ask."""
-        return phase in self._failing
-
-    @property
-    def lasts(self) -> bool:
-        """Tell whether there is an outage now. Any thread may ask."""
-        return bool(self._failing)
-
-    def answered(self, phase: str) -> float | None:
-        """Note an answer, or that there is nothing left to ask; return how long the outage lasted if it ends so."""
-        if phase not in self._failing:
-            return None
-        self._failing.discard(phase)
-        return None if self._failing else self._clock.monotonic() - self._since

@@ -12,12 +12,56 @@ from django_cronductor.exceptions import BackendError
 from django_cronductor.instants import to_datetime
 from django_cronductor.logs import get_logger
 from django_cronductor.runner import ErrorReports, Phase
-from django_cronductor.store import Outage
 
 logger = get_logger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 0.1, 1.0
 """Seconds between claims while the store does not answer."""
+
+
+class Outage:
+    """
+    Tells the first failure of an outage from those that follow.
+
+    A phase is a kind of call; an outage ends when none fails that failed in it. Another kind that is answered meanwhile
+    does not end it: renewals may fail while heartbeats succeed.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failing: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._since = 0.0
+
+    def failed(self, phase: str) -> bool:
+        """Note a failure of a call; tell whether an outage begins with it."""
+        begins = not self._failing
+        if begins:
+            self._since = self._clock.monotonic()
+            self._failures.clear()
+        self._failing.add(phase)
+        self._failures[phase] = self._failures.get(phase, 0) + 1
+        return begins
+
+    def is_first(self, phase: str) -> bool:
+        """Tell whether the last failure of that phase is the first one in this outage."""
+        return self._failures.get(phase) == 1
+
+    def is_failing(self, phase: str) -> bool:
+        """Tell whether the last call of that phase failed. Any thread may ask."""
+        return phase in self._failing
+
+    @property
+    def lasts(self) -> bool:
+        """Tell whether there is an outage now. Any thread may ask."""
+        return bool(self._failing)
+
+    def answered(self, phase: str) -> float | None:
+        """Note an answer, or that there is nothing left to ask; return how long the outage lasted if it ends so."""
+        if phase not in self._failing:
+            return None
+        self._failing.discard(phase)
+        return None if self._failing else self._clock.monotonic() - self._since
 
 
 class Trouble:
