@@ -323,17 +323,17 @@ class Runner:
         return self._call(run, run.job.when) is not False
 
     def _skip(self, run: Run) -> None:
-        if self._leave_out(run, "condition", "%s skipped: its condition is not met.", run.name):
+        if self._call_off(run, "condition", "%s skipped: its condition is not met.", run.name):
             at, holder = run.context.scheduled_at, run.context.instance
             details = {"scheduled_at": at, "reason": "condition", "holder": holder, "count": 1}
             tell_receivers("job_skipped", run, key=run.job.key, **details)
 
     def _miss(self, run: Run) -> None:
         at = run.context.scheduled_at
-        if self._leave_out(run, "missed", "%s missed %s: no worker was free until it was too late.", run.job.key, at):
+        if self._call_off(run, "missed", "%s missed %s: no worker was free until it was too late.", run.job.key, at):
             tell_receivers("job_missed", run, key=run.job.key, scheduled_at=at, count=1)
 
-    def _leave_out(self, run: Run, outcome: Outcome, text: str, *words: object) -> bool:
+    def _call_off(self, run: Run, outcome: Outcome, text: str, *words: object) -> bool:
         """Give a run back that is not to be; tell whether that is to be reported."""
         self._give_back(run, outcome)
         if not run.report_once():
