@@ -52,7 +52,7 @@ class Entry:
     """The moment for which that is in the heap of what is later."""
     again_at: float | None = None
     """When to try again what could not be asked or was too early."""
-    runs: int = 0
+    in_progress: int = 0
     """How many runs of the job are in progress here."""
     failing: bool = False
     """Whether the store could not work on this job alone, the last time."""

@@ -255,7 +255,7 @@ class Scheduler:
             self._orphans.tick()
         self._touch()
         self._hear_keeper()
-        return self._pause()
+        return self._seconds_to_wait()
 
     # Starting, waiting, stopping.
 
@@ -323,7 +323,7 @@ class Scheduler:
         if run is None:
             raise BackendError(f"The lock store answered too late: {entry.job.key} was not started.")
         while run.outcome is None:  # It waits for its row in the history.
-            self._read_inbox(self._pause())
+            self._read_inbox(self._seconds_to_wait())
             self._watch_runs()
         return run.outcome
 
@@ -429,7 +429,7 @@ class Scheduler:
             self._keeper.tick()
         self._read_inbox(0.0)
 
-    def _pause(self) -> float:
+    def _seconds_to_wait(self) -> float:
         """Return the seconds until there is something to do; what comes by the inbox ends the wait."""
         moment = self._clock.monotonic()
         waits = [LONGEST_WAIT]
@@ -518,7 +518,7 @@ class Scheduler:
     def _needs_no_worker(self, entry: Entry) -> bool:
         """Tell whether its answer cannot be a win: its own run goes on, it is too late, or it only shows the dead."""
         occurrence = self._agenda.occurrence(entry)
-        if occurrence is None or entry.runs > 0:
+        if occurrence is None or entry.in_progress > 0:
             return True
         looks = occurrence <= entry.known and not entry.job.recover
         return looks or self._store_clock.now() - occurrence > entry.grace + 1000
@@ -539,10 +539,10 @@ class Scheduler:
             if isinstance(answer, BackendError):
                 self._roster.failed(answer, entry)
             else:
-                self._take(entry, question, answer, sent, reply.now)
+                self._act_on_answer(entry, question, answer, sent, reply.now)
         return True
 
-    def _take(self, entry: Entry, question: Claim, answer: ClaimResult, sent: float, now: int) -> None:
+    def _act_on_answer(self, entry: Entry, question: Claim, answer: ClaimResult, sent: float, now: int) -> None:
         entry.failing = False
         if answer.verdict == "undeclared":
             self._roster.undeclared.append(entry)  # The same question again, once it is.
@@ -557,7 +557,7 @@ class Scheduler:
             self._agenda.look_in(entry, answer.left)
         missed = self._reports.answer(entry.job, entry.schedule, question.occurrence, answer)
         if answer.verdict == "won" and now - question.occurrence > entry.grace:
-            self._leave(entry, "its grace")  # The first answer was lost, and this one is a repetition.
+            self._abandon_late_win(entry, "its grace")  # The first answer was lost, and this one is a repetition.
         elif answer.runs:
             lateness = max(0, now - question.occurrence) / 1000
             trigger = self._trigger(question.occurrence, answer, missed)
@@ -575,7 +575,7 @@ class Scheduler:
             entry = self._agenda.entries.get(key)
             if entry is None or not entry.job.active:
                 self._requests.discard(key)  # While it lasts, the next heartbeat names it again.
-            elif not self._stopping and not entry.runs and self._look_for_room() > 0:
+            elif not self._stopping and not entry.in_progress and self._look_for_room() > 0:
                 self._take_request(entry)
 
     def _take_request(self, entry: Entry) -> None:
@@ -613,7 +613,7 @@ class Scheduler:
         key, timeout = entry.job.key, entry.job.timeout_ms
         received = self._clock.monotonic()
         if received >= deadline_of(sent, entry.ttl):
-            self._leave(entry, "its lease")
+            self._abandon_late_win(entry, "its lease")
             return None
         held = self._keeper.hold(Lease(key, token, answer.fence, entry.ttl, self.instance, run, answer.attempt), sent)
         scheduled_at = None if run == MANUAL else to_datetime(run)
@@ -624,7 +624,7 @@ class Scheduler:
         if timeout:
             new.on_start = self._wake
             self._timed[token] = new
-        entry.runs += 1
+        entry.in_progress += 1
         self._runs[token] = (entry, new)
         if self._history is None:
             self._start(new)
@@ -662,7 +662,7 @@ class Scheduler:
     def _report_orphan(self, run: OpenRun) -> None:
         self._reports.orphaned(self.registry.get(run.key) if run.key in self.registry else None, run)
 
-    def _leave(self, entry: Entry, ended: str) -> None:
+    def _abandon_late_win(self, entry: Entry, ended: str) -> None:
         """Start nothing and let the lease lapse: who looks then, here or elsewhere, reports the run as abandoned."""
         text = "%s was won, but the answer came after %s had ended: not started."
         logger.warning(text, entry.job.key, ended, extra={"job": entry.job.key, "instance": self.instance})
@@ -753,7 +753,7 @@ class Scheduler:
     def _released(self, held: HeldLease, result: ReleaseResult) -> None:
         entry, run = self._runs.pop(held.lease.token)
         self._timed.pop(held.lease.token, None)
-        entry.runs -= 1
+        entry.in_progress -= 1
         if not self._runs:
             self._answered("renew")  # There is nothing left that could be renewed.
         self._notice_loss(entry, run)
