@@ -151,10 +151,10 @@ class Run:
     timeout: float | None = None
     """Seconds, or None."""
     lateness: float = 0.0
-    """Seconds from the scheduled instant, on the store's clock, to the win, and from the start on to that."""
+    """Seconds from the scheduled instant, on the store's clock, to the win; once the run has started, to its start."""
     won: float | None = None
     """When it was won, on the monotonic clock."""
-    latest: float | None = None
+    max_lateness: float | None = None
     """How late it may start, in seconds; None: however late."""
     on_start: Callable[[], object] | None = None
     record: RunRecord | None = None
@@ -187,7 +187,7 @@ class Run:
     @property
     def is_too_late(self) -> bool:
         """Tell whether it has waited for a worker until its grace was over."""
-        return self.latest is not None and self.lateness > self.latest
+        return self.max_lateness is not None and self.lateness > self.max_lateness
 
     @cached_property
     def name(self) -> str:

@@ -620,7 +620,7 @@ class Scheduler:
         context = RunContext(key, scheduled_at, trigger, self.instance, held, missed)
         new = Run(entry.job, context, held, timeout / 1000 if timeout else None, lateness, received)
         if trigger in ("schedule", "catch-up"):  # One to be recovered was in time, before its holder died.
-            new.latest = entry.grace / 1000 + ROW_WAIT
+            new.max_lateness = entry.grace / 1000 + ROW_WAIT
         if timeout:
             new.on_start = self._wake
             self._timed[token] = new

@@ -579,7 +579,7 @@ class TestCondition:
 
         signals.job_missed.connect(hear)
         run = world.run(lambda: None)
-        run.won, run.latest = world.clock.monotonic(), latest
+        run.won, run.max_lateness = world.clock.monotonic(), latest
         world.clock.advance(2)
         world.runner.execute(run)
         signals.job_missed.disconnect(hear)
