@@ -6,7 +6,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Literal, Protocol, TypeVar
 
 from django_cronductor.backends.base import (
@@ -45,20 +45,22 @@ def deadline_of(sent: float, ttl: int) -> float:
 
 @dataclass(eq=False)
 class HeldLease:
-    """A lease that this process holds, and whether it still does."""
+    """A lease that this process holds, and whether it still does. The request that won it was sent at `sent`."""
 
     lease: Lease
-    deadline: float
-    """On the clock's monotonic time, counted from before the request that was answered: past it, it may have ended."""
+    sent: InitVar[float]
     clock: Clock
+    deadline: float = field(init=False)
+    """On the clock's monotonic time, counted from before the request that was answered: past it, it may have ended."""
+    renew_at: float = field(init=False)
     told: bool = False
     ended: bool = False
     """Whether its holder is done with it: what happens to it now is no loss."""
-    renew_at: float = field(init=False)
     _lost: bool = False
 
-    def __post_init__(self) -> None:
-        self.renew_at = self.deadline - deadline_of(0.0, self.lease.ttl) + self.period
+    def __post_init__(self, sent: float) -> None:
+        self.deadline = deadline_of(sent, self.lease.ttl)
+        self.renew_at = sent + self.period
 
     @property
     def period(self) -> float:
@@ -141,7 +143,7 @@ class LeaseKeeper:
 
     def hold(self, lease: Lease, sent: float) -> HeldLease:
         """Keep a lease alive that was won by a request sent at `sent`, on the clock's monotonic time."""
-        held = HeldLease(lease, deadline_of(sent, lease.ttl), self._clock)
+        held = HeldLease(lease, sent, self._clock)
         with self._changed:
             self._held[lease.token] = held
             if held.renew_at < self._look_at:

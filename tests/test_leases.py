@@ -197,7 +197,7 @@ class TestHeldLease:
         assert held.lost
 
     def test_it_stays_lost_although_nobody_asked_between_its_deadline_and_a_renewal(self, clock: ManualClock) -> None:
-        held = HeldLease(lease(ttl=2_000), clock.monotonic() + 2, clock)
+        held = HeldLease(lease(ttl=2_000), clock.monotonic(), clock)
         clock.advance(2)
         held.renewed(clock.monotonic())
         assert held.lost

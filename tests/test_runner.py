@@ -69,7 +69,7 @@ class World:
         """Return a run of a new job, with its lease held, that was won 0.25 s after noon."""
         job = self.registry.schedule("0 12 * * *", handler, key=f"job-{len(self.registry)}", **options)
         lease = Lease(job.key, "token", 42, int(TTL * 1000), "me", 1)
-        held = HeldLease(lease, self.clock.monotonic() + TTL, self.clock)
+        held = HeldLease(lease, self.clock.monotonic(), self.clock)
         context = RunContext(job.key, START, "schedule", "me", held, missed=3)
         return Run(job, context, held, timeout, 0.25)
 
