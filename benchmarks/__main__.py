@@ -43,7 +43,10 @@ def read(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the tables for the documentation there, too")
     parser.add_argument("--venvs", type=Path, default=DIRECTORY, metavar="DIR", help="where the peers are installed")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write the pictures of the growth there")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.plots and "growth" not in options.only:
+        parser.error("--plots draws the growth: name it with --only growth, alone or beside others")
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     figures: dict[str, list[Row]] = {}
     titles: dict[str, str] = {}
     with Bench(Environments(options.venvs), quick=options.quick, repeats=options.repeats) as bench:
-        found = machine(bench.redis.info("server"))
+        found = machine(bench.redis.info("server"), bench.repeats)
         for name, value in found.items():
             print(f"{name:<10} {value}")
         print(flush=True)
@@ -60,12 +63,18 @@ def main(arguments: list[str] | None = None) -> int:
             figure = import_module(f"benchmarks.figures.{name}")
             figures[name], titles[name] = list(figure.measure(bench)), figure.TITLE
             print(table(figure.TITLE, figures[name]), flush=True)
+            found["peers"], found["left out"] = (
+                bench.environments.versions or "none",
+                "; ".join(bench.left_out) or "none",
+            )
             if options.plots and hasattr(figure, "draw"):
                 figure.draw(figures[name], options.plots)
             if options.json:
                 write_json(options.json, found, figures)
             if options.page:
                 options.page.write_text(page(found, figures, titles), encoding="utf-8")
+    for path in filter(None, (options.json, options.page)):
+        print(f"Written: {path}", file=sys.stderr)
     return 0
 
 

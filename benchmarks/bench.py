@@ -36,11 +36,11 @@ CONTENDERS = {
 """By the name in the table: the environment, and the module in `benchmarks.contenders`."""
 
 OTHER_WORK = {
-    "APScheduler": "takes no lock",
+    "APScheduler": "takes no lock; without Django",
     "django-crontask": "one lock for the process; no claim",
-    "celery, RedBeat": "enqueues only; one lock for the process",
-    "rq cron": "enqueues only; takes no lock",
-    "huey": "looks once a minute; takes no lock",
+    "celery, RedBeat": "enqueues only; one lock for the process; without Django",
+    "rq cron": "enqueues only; takes no lock; without Django",
+    "huey": "looks once a minute; takes no lock; without Django",
 }
 """What a contender does less than ours, for the table."""
 
@@ -98,6 +98,8 @@ class Bench:
         self.environments = environments
         self.quick = quick
         self.repeats = 1 if quick else repeats
+        self.left_out: list[str] = []
+        """What could not be measured, and why."""
         self.server = RedisServer()
         self._stack = ExitStack()
 
@@ -156,10 +158,17 @@ class Bench:
             yield from contenders
 
     def attempt(self, contender: str, measure: Callable[[], object]) -> None:
-        """Measure; a peer that fails is left out, and said to be."""
+        """Measure; a peer that fails, or cannot be installed, is left out, and said to be."""
         try:
             measure()
-        except MeasurementFailed as error:
-            if contender == "ours":
+        except (MeasurementFailed, subprocess.CalledProcessError) as error:
+            if contender.startswith("ours"):
                 raise
-            print(f"Left out: {error}", file=sys.stderr)
+            self.leave_out(contender, error)
+
+    def leave_out(self, what: str, reason: Exception) -> None:
+        """Note that something is not in the table."""
+        text = f"{what} ({str(reason).splitlines()[0]})"
+        if text not in self.left_out:
+            self.left_out.append(text)
+            print(f"Left out: {what}: {reason}", file=sys.stderr)

@@ -11,7 +11,7 @@ DIRECTORY = Path(__file__).resolve().parent.parent / ".cache" / "benchmarks"
 PACKAGES = {
     "apscheduler": ["apscheduler==3.11.*"],
     "crontask": ["django-crontask", "redis"],
-    "redbeat": ["celery-redbeat", "packaging"],
+    "redbeat": ["celery", "celery-redbeat", "packaging"],
     "rq": ["rq", "croniter"],
     "huey": ["huey", "redis"],
     "cronsim": ["cronsim"],
@@ -24,6 +24,8 @@ class Environments:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.absolute()
+        self._used: dict[str, str] = {}
+        """What is installed in each that was asked for, as `name version, ...`."""
 
     def python(self, name: str) -> str:
         """Return the interpreter of an environment; "ours" is the one that runs this."""
@@ -37,13 +39,19 @@ class Environments:
             command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             subprocess.run([*command, *PACKAGES[name]], check=True)
             done.touch()
+        if name not in self._used:
+            self._used[name] = self._installed(name, python)
         return str(python)
 
-    def versions(self, name: str) -> str:
-        """Return what is installed for a contender, as `name version, ...`."""
+    @property
+    def versions(self) -> str:
+        """Return what is installed in the environments that were used."""
+        return "; ".join(self._used.values())
+
+    def _installed(self, name: str, python: Path) -> str:
         names = [package.partition("=")[0] for package in PACKAGES[name]]
         code = "import sys; from importlib.metadata import version\nfor n in sys.argv[1:]: print(n, version(n))"
-        done = subprocess.run([self.python(name), "-c", code, *names], capture_output=True, text=True, check=True)
+        done = subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=True)
         return ", ".join(done.stdout.splitlines())
 
     def packages(self, name: str) -> str:

@@ -8,11 +8,11 @@ import json
 import os
 import platform
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from benchmarks.bench import Row
 HEADINGS = ("case", "what", "who", "median", "range", "unit", "ratio", "note")
 
 
-def machine(server: dict[str, Any]) -> dict[str, str]:
-    """Say what it was measured on."""
+def machine(server: dict[str, Any], repeats: int) -> dict[str, str]:
+    """Say what it was measured on, and how often."""
     return {
         "at": datetime.now(timezone.utc).isoformat(timespec="minutes"),
         "processor": f"{_processor()}, {os.cpu_count()} cores",
@@ -30,7 +30,8 @@ def machine(server: dict[str, Any]) -> dict[str, str]:
         "python": platform.python_version(),
         "redis": str(server.get("redis_version", "")),
         "packages": ", ".join(f"{name} {version(name)}" for name in ("django", "redis", "croniter")),
-        "hiredis": f"{_version('hiredis')}, used where a row says so",
+        "hiredis": f"{version('hiredis')}, used where a row says so" if find_spec("hiredis") else "not installed",
+        "repeats": str(repeats),
         "load": " ".join(f"{load:.1f}" for load in os.getloadavg()),
     }
 
@@ -40,13 +41,6 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor()
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except ImportError:
-        return "not installed"
 
 
 def table(title: str, rows: Iterable[Row]) -> str:
@@ -106,4 +100,3 @@ def write_json(path: Path, found: dict[str, str], figures: dict[str, list[Row]])
     """Write everything that was measured."""
     rows = {name: [asdict(row) | {"median": row.median} for row in each] for name, each in figures.items()}
     path.write_text(json.dumps({"machine": found, "figures": rows}, indent=1) + "\n")
-    print(f"Written: {path}", file=sys.stderr)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docutils.core import publish_doctree
 
 from benchmarks.__main__ import FIGURES, ON_REQUEST, main
-from benchmarks.bench import Bench, Row, Rows
+from benchmarks.bench import Bench, MeasurementFailed, Row, Rows
 from benchmarks.environments import Environments
+from benchmarks.figures import burst, history, lateness
 from benchmarks.report import page, table
+from tests.databases.servers import DatabaseUnavailable
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ def test_the_table_has_median_range_and_ratio_and_says_who_does_less(rows: Rows)
     found = [[cell.strip() for cell in line if cell.strip()] for line in cells]
     assert found == [
         ["10 jobs", "last start", "ours", "25.0", "20.0 - 30.0", "ms"],
-        ["10 jobs", "last start", "APScheduler", "100", "80.0 - 120", "ms", "4", "takes no lock"],
+        ["10 jobs", "last start", "APScheduler", "100", "80.0 - 120", "ms", "4", "takes no lock; without Django"],
         ["10 jobs", "CPU", "ours", "50.0", "50.0 - 50.0", "us"],
     ]
 
@@ -64,6 +69,8 @@ def test_a_quick_run_prints_and_writes_what_it_measured(tmp_path: Path, capsys: 
     assert "One claim and release" in printed
     found = json.loads(path.read_text())
     assert found["machine"]["python"]
+    assert found["machine"]["repeats"] == "1"
+    assert found["machine"]["left out"] == "none"
     assert {name: bool(rows) for name, rows in found["figures"].items()} == {
         "claim": True,
         "imports": True,
@@ -75,6 +82,88 @@ def test_a_quick_run_prints_and_writes_what_it_measured(tmp_path: Path, capsys: 
         "ours, plain lock",
         "redis-py's Lock",
     }
+
+
+class Canned(Bench):
+    """Has results instead of programs."""
+
+    def __init__(self, path: Path, results: dict[str, Any]) -> None:
+        super().__init__(Environments(path), quick=True)
+        self._results = results
+
+    def run(self, contender: str, *arguments: object, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return what is there for the contender, or fail as its program would."""
+        result = self._results.get(contender, MeasurementFailed(f"{contender} gave no result.\nTraceback"))
+        if isinstance(result, Exception):
+            raise result
+        return dict(result)
+
+
+def burst_of(started: int) -> dict[str, Any]:
+    return {"started": started, "last": 0.05, "cpu": 0.0001}
+
+
+def test_who_loses_jobs_of_a_burst_has_no_time_that_could_win(tmp_path: Path) -> None:
+    bench = Canned(tmp_path, {"ours": burst_of(100), "APScheduler": burst_of(99), "huey": burst_of(0)})
+    found = {(row.contender, row.what): row.values for row in burst.measure(bench)}
+    assert found["ours", "last start"] == [50.0]
+    assert found["APScheduler", "not started"] == [1]
+    assert ("APScheduler", "last start") not in found
+    assert {contender for contender, _ in found} >= {"ours, log at WARNING"}
+    assert "huey (huey started 0 of 100 jobs)" in bench.left_out
+    assert "rq cron (rq cron gave no result.)" in bench.left_out
+
+
+def test_ours_may_lose_no_job_of_a_burst(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementFailed, match="ours started 99 of 100 jobs"):
+        burst.measure(Canned(tmp_path, {"ours": burst_of(99)}))
+
+
+def test_who_cannot_be_installed_is_left_out(tmp_path: Path) -> None:
+    failed = subprocess.CalledProcessError(1, ["pip", "install", "huey"])
+    bench = Canned(tmp_path, {"ours": burst_of(100), "huey": failed})
+    burst.measure(bench)
+    assert any(text.startswith("huey (Command") for text in bench.left_out)
+
+
+def test_lateness_is_that_of_all_starts_and_a_second_without_one_is_told(tmp_path: Path) -> None:
+    late = [0.001] * 98 + [0.002, 0.5]
+    peer = {"lateness": [0.001, 0.003], "missing": 1}
+    bench = Canned(tmp_path, {"ours": {"lateness": late, "missing": 0}, "APScheduler": peer, "rq cron": peer})
+    found = {(row.contender, row.what): row for row in lateness.measure(bench)}
+    assert found["ours", "median"].values == [1.0]
+    assert found["ours", "99 % of all within"].values == [2.0]
+    assert found["ours", "99 % of all within"].note == "of 100 starts"
+    assert found["ours", "worst"].values == [500.0]
+    assert found["APScheduler", "worst"].note == "1 seconds without a start"
+    assert found["rq cron", "worst, off the interval"].values == [3.0]
+    assert any(text.startswith("django-crontask") for text in bench.left_out)
+
+
+def test_ours_may_miss_no_second(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementFailed, match="ours did not start its job every second"):
+        lateness.measure(Canned(tmp_path, {"ours": {"lateness": [0.001], "missing": 2}}))
+
+
+def test_where_there_is_no_postgresql_the_others_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable(server: object) -> None:
+        raise DatabaseUnavailable("there is no initdb")
+
+    monkeypatch.setattr(history.DurablePostgreSQL, "start", unavailable)
+    bench = Canned(tmp_path, {"ours": {**burst_of(100), "pass": 0.01}})
+    bench.scratch = tmp_path
+    assert {row.case for row in history.measure(bench)} == {
+        "100 jobs, history: none",
+        "100 jobs, history: SQLite",
+        "100 jobs, history: SQLite, WAL",
+    }
+    assert bench.left_out == ["PostgreSQL (there is no initdb)"]
+
+
+def test_pictures_are_refused_where_no_growth_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "claim", "--plots", "."])
+    assert "--plots draws the growth" in capsys.readouterr().err
 
 
 def test_no_program_outlives_the_benchmark(tmp_path: Path) -> None:

@@ -10,6 +10,6 @@ from __future__ import annotations
 import os
 import sys
 
-if "BENCHMARK_HIREDIS" not in os.environ:
+if "BENCHMARK_REDIS" in os.environ and "BENCHMARK_HIREDIS" not in os.environ:
     # An extra, which not all users have: the environments of the others are without it.
     sys.modules["hiredis"] = None  # type: ignore[assignment]

@@ -10,6 +10,7 @@ import sys
 os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.contenders.ours_settings"
 
 import django
+import redis
 
 django.setup()
 from django_cronductor.backends import create_backend
@@ -26,7 +27,7 @@ def main() -> None:
     keys = [f"job-{number}" for number in range(JOBS)]
     backend.declare([Declaration(key, "fingerprint", TTL) for key in keys])
     occurrence = backend.time()
-    won = 0
+    won, before = 0, _cpu_of_the_server()
     for replica in range(replicas):
         name = f"host:{replica}:00000000"
         for _ in range(60):
@@ -42,7 +43,14 @@ def main() -> None:
                 backend.release([Release(lease, "succeeded") for lease in ours])
             won += len(ours)
     assert won == JOBS, won
-    print(json.dumps({"won": won}))
+    print(json.dumps({"won": won, "cpu": _cpu_of_the_server() - before}))
+
+
+def _cpu_of_the_server() -> float:
+    """Return the seconds of CPU that it has used."""
+    with redis.Redis.from_url(os.environ["BENCHMARK_REDIS"]) as client:
+        used = client.info("cpu")
+    return float(used["used_cpu_sys"]) + float(used["used_cpu_user"])
 
 
 if __name__ == "__main__":

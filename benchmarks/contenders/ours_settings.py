@@ -29,7 +29,9 @@ DATABASES = {
     else {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("BENCHMARK_SQLITE", ":memory:"),
-        "OPTIONS": {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode = WAL"},
+        "OPTIONS": {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode = WAL"}
+        if "BENCHMARK_WAL" in os.environ
+        else {},
     }
 }
 if "BENCHMARK_LOG_LEVEL" in os.environ:

@@ -57,7 +57,7 @@ def claim() -> Callable[[], object]:
     def work() -> None:
         nonlocal occurrence
         occurrence += 1
-        question = Claim("job", occurrence - 1, new_token(), TTL, 300_000)
+        question = Claim("job", occurrence, new_token(), TTL, 300_000)
         (answer,) = backend.claim([question], "me").answers
         lease = Lease("job", question.token, answer.fence, TTL, "me", question.occurrence)
         (released,) = backend.release([Release(lease, "succeeded")]).answers
@@ -81,7 +81,6 @@ def plain_lock() -> Callable[[], object]:
 
 def main() -> None:
     """Print the medians, taken in turn."""
-    time.sleep(0.01)
     works = {
         "bare redis-py, set and evalsha": bare(),
         "ours, claim of an occurrence": claim(),

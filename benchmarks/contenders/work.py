@@ -102,7 +102,9 @@ class Work:
             starts = self.starts[2:]  # The first ones may come while others are still being declared.
             if self.by_interval:
                 return {"lateness": [max(0.0, after - before - 1.0) for before, after in pairwise(starts)]}
-            return {"lateness": [start % 1.0 for start in starts]}
+            seconds = [int(start) for start in starts]
+            missing = seconds[-1] - seconds[0] + 1 - len(set(seconds)) if seconds else 0
+            return {"lateness": [start % 1.0 for start in starts], "missing": missing}
         return {
             "cpu": (time.process_time() - self._ready_cpu) / self.seconds,
             "memory": resident(),

@@ -13,5 +13,5 @@ def measure(bench: Bench) -> Rows:
     for _ in range(bench.repeats):
         for contender, microseconds in bench.run("primitive", 300 if bench.quick else 3000).items():
             note = "no occurrence, no overlap, no fence" if contender.startswith("redis-py") else ""
-            rows.add("one after the other", contender, "median", "us", microseconds, note)
+            rows.add("one after the other", contender, "median", "µs", microseconds, note)
     return rows

@@ -12,16 +12,8 @@ def measure(bench: Bench) -> Rows:
     rows = Rows("load")
     for _ in range(bench.repeats):
         for replicas in (1, 10) if bench.quick else (1, 10, 100):
-            before = _cpu(bench)
-            bench.run("minute", replicas)
-            spent = _cpu(bench) - before
+            spent = bench.run("minute", replicas)["cpu"]
             case = f"{replicas} replica{'s' if replicas > 1 else ''}"
             rows.add(case, "ours", "of a core", "%", spent / 60 * 100)
             rows.add(case, "ours", "of a core per replica", "%", spent / 60 * 100 / replicas)
     return rows
-
-
-def _cpu(bench: Bench) -> float:
-    """Return the seconds of CPU that the server has used."""
-    used = bench.redis.info("cpu")
-    return float(used["used_cpu_sys"]) + float(used["used_cpu_user"])

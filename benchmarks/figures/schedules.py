@@ -15,7 +15,7 @@ def measure(bench: Bench) -> Rows:
         found = bench.run("walks", *(["--quick"] if bench.quick else []), env=env)
         for case, contenders in found["next"].items():
             for contender, microseconds in contenders.items():
-                rows.add(case, contender, "next", "us", microseconds)
+                rows.add(case, contender, "next", "µs", microseconds)
         for case, microseconds in found["declared"].items():
-            rows.add(case, "ours", "each", "us", microseconds)
+            rows.add(case, "ours", "each", "µs", microseconds)
     return rows
