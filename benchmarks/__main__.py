@@ -37,6 +37,7 @@ def read(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure ours and each peer in turn.")
     parser.add_argument("--only", nargs="+", metavar="FIGURE", choices=FIGURES + ON_REQUEST, default=FIGURES)
+    parser.add_argument("--growth", action="store_true", help="measure the growth, too, which takes long")
     parser.add_argument("--quick", action="store_true", help="little of everything, once: does it work?")
     parser.add_argument("--repeats", type=int, default=5, help="how often everything is measured, 5 by default")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
@@ -44,8 +45,10 @@ def read(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--venvs", type=Path, default=DIRECTORY, metavar="DIR", help="where the peers are installed")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write the pictures of the growth there")
     options = parser.parse_args(arguments)
+    if options.growth and "growth" not in options.only:
+        options.only = [*options.only, "growth"]
     if options.plots and "growth" not in options.only:
-        parser.error("--plots draws the growth: name it with --only growth, alone or beside others")
+        parser.error("--plots draws the growth: ask for it with --growth, or --only growth")
     return options
 
 
