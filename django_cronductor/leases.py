@@ -128,6 +128,8 @@ class LeaseKeeper:
         """Leases to release that the next pass finds."""
         self._releases: dict[str, tuple[HeldLease, str]] = {}
         self._release_at = 0.0
+        self._down = False
+        """Whether the last call of releases failed as a whole: new ones then wait with the others."""
         self._retry = RETRY
         self._beat_at = 0.0
         self._look_at = math.inf
@@ -234,7 +236,8 @@ class LeaseKeeper:
             while self._given_back:
                 held, outcome = self._given_back.popleft()
                 self._releases[held.lease.token] = (held, outcome)
-                self._release_at = 0.0
+                if not self._down:
+                    self._release_at = 0.0  # It does not wait for another that fails alone.
 
     def _drop(self, held: HeldLease) -> None:
         with self._changed:
@@ -246,7 +249,7 @@ class LeaseKeeper:
         requests = [Release(held.lease, outcome) for held, outcome in batch]
         leases = [held.lease for held, _ in batch]
         reply = self._ask("release", lambda: self._backend.release(requests), leases)
-        failed = reply is None
+        failed = self._down = reply is None
         for (held, _), answer in zip(batch, reply.answers if reply else (), strict=False):
             if isinstance(answer, BackendError):
                 self._listener.lease_failed("release", answer, held.lease)

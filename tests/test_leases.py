@@ -522,19 +522,36 @@ class TestReleasing:
         keeper.tick()
         assert [one.lease.key for one in backend.releases[-1][1]] == ["bad"], "it alone is sent again"
 
-    def test_a_new_release_waits_for_no_back_off(
-        self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend
+    def test_a_new_release_waits_for_no_other_that_fails_alone(
+        self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend, ears: Ears
     ) -> None:
-        first, second = (keeper.hold(lease(key), clock.monotonic()) for key in "ab")
-        backend.on_release = down
-        keeper.release(first, "succeeded")
+        bad, good = (keeper.hold(lease(key), clock.monotonic()) for key in ("bad", "good"))
+        backend.on_release = answer(bad=BackendError("wrong type"))
+        keeper.release(bad, "succeeded")
         pass_time(keeper, clock, 5)
-        backend.releases.clear()
-        keeper.release(second, "succeeded")
+        keeper.release(good, "succeeded")
         keeper.tick()
-        assert [[one.lease.key for one in releases] for _, releases in backend.releases] == [["a", "b"]]
+        assert ears.of("released") == [("released", "good", ReleaseResult(True))]
 
-    def test_nor_does_one_that_comes_while_others_fail(
+    def test_new_releases_do_not_make_a_store_that_fails_be_asked_more_often(
+        self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend, ears: Ears
+    ) -> None:
+        backend.on_release = down
+        for number in range(50):
+            keeper.release(keeper.hold(lease(str(number)), clock.monotonic()), "succeeded")
+            pass_time(keeper, clock, 0.1)
+        moments = [moment for moment, _ in backend.releases]
+        pauses = [after - before for before, after in itertools.pairwise(moments)]
+        assert pauses[:5] == about([0.05, 0.1, 0.2, 0.4, 0.8])
+        assert pauses[5:] == about([1.0] * len(pauses[5:]))
+        backend.on_release = answer()
+        pass_time(keeper, clock, 1)
+        assert len(ears.of("released")) == 50
+        keeper.release(keeper.hold(lease("after"), clock.monotonic()), "succeeded")
+        keeper.tick()
+        assert ears.of("released")[-1] == ("released", "after", ReleaseResult(True))
+
+    def test_one_that_comes_while_a_call_fails_goes_with_the_next(
         self, keeper: LeaseKeeper, clock: ManualClock, backend: ScriptedBackend, ears: Ears
     ) -> None:
         def fail_meanwhile(leases: list[Lease]) -> list[Any]:
@@ -545,8 +562,7 @@ class TestReleasing:
         first, second = (keeper.hold(lease(key), clock.monotonic()) for key in "ab")
         backend.on_release = fail_meanwhile
         keeper.release(first, "succeeded")
-        assert keeper.tick() == 0.0
-        keeper.tick()
+        pass_time(keeper, clock, 0.05)
         assert [one.lease.key for one in backend.releases[-1][1]] == ["a", "b"]
         assert ears.of("released") == [("released", key, ReleaseResult(True)) for key in "ab"]
 
