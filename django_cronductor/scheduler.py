@@ -24,7 +24,7 @@ from django_cronductor.backends.base import (
     ReleaseResult,
     new_instance,
     new_token,
-    renewal_period,
+    rest_of,
 )
 from django_cronductor.clock import Clock, SystemClock
 from django_cronductor.exceptions import (
@@ -550,7 +550,7 @@ class Scheduler:
         if answer.verdict == "early":
             entry.question, entry.look_at = None, None
             entry.start_over()
-            self._agenda.again_in(entry, min(answer.left, 3 * renewal_period(entry.ttl)) / 1000)
+            self._agenda.again_in(entry, min(answer.left, rest_of(entry.ttl)) / 1000)
             return
         entry.answered(question.occurrence)
         if answer.left:

@@ -48,6 +48,15 @@ def renewal_period(ttl: int) -> int:
     return max(1, min(1000, ttl // 3))
 
 
+def rest_of(ttl: int) -> int:
+    """
+    Return how long a job of that ttl rests after its store lost what it knew of it, in milliseconds.
+
+    Three renewal periods: in these everybody who lives and holds its lease writes it back.
+    """
+    return 3 * renewal_period(ttl)
+
+
 def new_instance() -> str:
     """Return the name of a new instance: host, process and a random part, so that no two are ever the same."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"

@@ -35,7 +35,7 @@ from django_cronductor.backends.base import (
     RenewResult,
     Reply,
     Seeds,
-    renewal_period,
+    rest_of,
 )
 from django_cronductor.logs import get_logger
 
@@ -120,7 +120,7 @@ class Job:
         """Where the clock went back, let no lease and no rest last longer than it was made for."""
         if self.lease:
             self.expires = min(self.expires, now + self.lease.ttl)
-        self.quiet = min(self.quiet, now + 3 * renewal_period(ttl))
+        self.quiet = min(self.quiet, now + rest_of(ttl))
 
     def replay(self, token: str, ttl: int, now: int) -> ClaimResult:
         """Answer a retry."""
@@ -248,7 +248,7 @@ class LocalBackend(LockBackend):
             job.fence = max(job.fence, seeds.fence or 0)
             job.paused = job.paused or bool(seeds.paused)
             if self.shared and seeds != Seeds():
-                job.quiet = now + 3 * renewal_period(declaration.ttl)
+                job.quiet = now + rest_of(declaration.ttl)
         if job.since is None or job.fingerprint != declaration.fingerprint:
             job.fingerprint = declaration.fingerprint
             job.since = now if seeds.since is None else seeds.since

@@ -43,7 +43,7 @@ from django_cronductor.backends.base import (
     ReleaseResult,
     RenewResult,
     Reply,
-    renewal_period,
+    rest_of,
 )
 from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError
 
@@ -148,7 +148,7 @@ class RedisBackend(LockBackend):
             [
                 (
                     one.fingerprint,
-                    3 * renewal_period(one.ttl),
+                    rest_of(one.ttl),
                     _known(one.seeds.occurrence),
                     _known(one.seeds.fence),
                     _known(one.seeds.paused),
@@ -171,7 +171,7 @@ class RedisBackend(LockBackend):
                     one.ttl,
                     one.grace,
                     int(one.recover),
-                    3 * renewal_period(one.ttl),
+                    rest_of(one.ttl),
                     holder,
                 )
                 for one in claims
@@ -246,7 +246,7 @@ class RedisBackend(LockBackend):
 
     def take_request(self, key: str, token: str, ttl: int, holder: str, *, unasked: bool = False) -> ClaimResult:
         """Take a request and the lease in one step; see the contract."""
-        arguments = [token, ttl, 3 * renewal_period(ttl), holder, REQUEST_LIFETIME, int(unasked), key]
+        arguments = [token, ttl, rest_of(ttl), holder, REQUEST_LIFETIME, int(unasked), key]
         return self._one("take_request", [self._job(key), self._requests], arguments, _claim_result)
 
     def heartbeat(self, instance: str) -> Heartbeat:
