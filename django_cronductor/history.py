@@ -305,7 +305,7 @@ class DatabaseHistory:
         """Wait for work; tell whether there may be some. While none comes, no connection is kept that need not be."""
         with self._changed:
             if not self._changed.wait_for(self._is_wanted, IDLE):
-                close_old_connections()
+                drop_stale_connections()
                 self._changed.wait_for(self._is_wanted, SEEN_EVERY)
             self._changed.wait_for(self._is_urgent, max(0.0, self._rest_at - time.monotonic()))
             return bool(self._batch) or not self._closed
@@ -349,13 +349,13 @@ class DatabaseHistory:
             try:
                 self._write(batch)
             except Error:
-                close_old_connections()
+                drop_stale_connections()
                 if self._failing:
                     raise
                 # A connection that was cut while it was idle, or replicas that waited for each other's rows: no outage.
                 self._write(batch)
         except Error as error:
-            close_old_connections()
+            drop_stale_connections()
             self._failed(error)
             return False
         except Exception:  # Of a router of the project's, say; and one of ours must not hold up what comes after it.
@@ -646,7 +646,7 @@ def _what_is_missing() -> list[str]:
     return missing
 
 
-def close_old_connections() -> None:
+def drop_stale_connections() -> None:
     """Do as Django does after a request, but leave a connection in a transaction: that of a test."""
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:

@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 
 from django_cronductor.backends.base import REQUEST_LIFETIME, JobState, LockBackend
 from django_cronductor.exceptions import CronductorError
-from django_cronductor.history import close_old_connections
+from django_cronductor.history import drop_stale_connections
 from django_cronductor.instants import from_stored
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.logs import get_logger
@@ -83,7 +83,7 @@ class Orders:
         try:
             self._carry_out(list(_ordered()))
         except Error as error:
-            close_old_connections()
+            drop_stale_connections()
             if not self._failing:
                 logger.error("The database does not tell what operators have ordered: %s", mask(error))
             self._failing = True

@@ -460,13 +460,13 @@ def call_with_defaults(call: Callable[[], object]) -> None:
     opened = connections.all(initialized_only=True)
     in_use = {connection.alias for connection in opened if connection.in_atomic_block}
     if opened:
-        close_old_connections(in_use)
+        tidy_connections(in_use)
         check_connections(in_use)
         reset_queries()
     try:
         contextvars.copy_context().run(_call_in_default_zone, call)
     finally:
-        close_old_connections(in_use)
+        tidy_connections(in_use)
 
 
 def _call_in_default_zone(call: Callable[[], object]) -> None:
@@ -475,7 +475,7 @@ def _call_in_default_zone(call: Callable[[], object]) -> None:
     call()
 
 
-def close_old_connections(in_use: Collection[str]) -> None:
+def tidy_connections(in_use: Collection[str]) -> None:
     """Do as Django does around a request, but leave those in use: the transaction of a test goes on after the run."""
     for connection in connections.all(initialized_only=True):
         if connection.alias in in_use:

@@ -138,7 +138,7 @@ class _Runner(Runner):
 def surroundings(announce: bool) -> Iterator[None]:
     """Leave the test its database connections, and let receivers hear of what happens only if it is to be announced."""
     with ExitStack() as stack:
-        for name in ("close_old_connections", "check_connections"):
+        for name in ("tidy_connections", "check_connections"):
             stack.enter_context(mock.patch.object(runner, name))
         for signal in () if announce else vars(signals).values():
             if isinstance(signal, Signal):
