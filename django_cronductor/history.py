@@ -32,7 +32,7 @@ Answer = Callable[[bool], object]
 ROWS_PER_QUERY = 200
 ROWS_PER_PASS = 200
 """Records that nobody waits for, written before those are looked for again that somebody does."""
-GATHER = 0.25
+GATHER_REST = 0.25
 """Seconds in which what nobody waits for gathers, while runs are started: then it takes little of their time."""
 MOST_OPEN = 1_000
 """Runs without an end that are looked at together."""
@@ -44,7 +44,7 @@ CLOSE_WAIT = 1.0
 """Seconds that the end waits for the thread, which may hang with its database."""
 IDLE = 2.0
 """Seconds without work after which the connection may go: a new one for every run would make all of them late."""
-RETRY = 1.0
+RETRY_BATCH = 1.0
 """Seconds before a batch that the database did not take is written again."""
 MOST_WAITING = 20_000
 """Records that wait for a database that does not answer; what comes then is left out."""
@@ -297,7 +297,7 @@ class DatabaseHistory:
             reset_queries()
             if not self._write_batch():
                 with self._changed:
-                    self._changed.wait_for(lambda: self._closed, RETRY)
+                    self._changed.wait_for(lambda: self._closed, RETRY_BATCH)
                     if self._closed:
                         return
 
@@ -381,7 +381,7 @@ class DatabaseHistory:
         if self._over:
             self._prune(next(iter(self._over)))
         if busy or not (batch or self._over):
-            self._rest_at = time.monotonic() + GATHER
+            self._rest_at = time.monotonic() + GATHER_REST
 
     def _answer_questions(self, batch: _Batch) -> None:
         while batch.questions:

@@ -32,9 +32,9 @@ CLOCK_STEP = 0.001
 """Seconds: the store counts whole milliseconds, so that what it has granted may end by so much earlier."""
 HEARTBEAT = 1.0
 """Seconds between two heartbeats of an instance."""
-GATHER = 0.005
+GATHER_RELEASES = 0.005
 """Seconds for which the thread lets releases gather, so that runs that end together are given back in one call."""
-RETRY = 0.05
+RETRY_RELEASES = 0.05
 """Seconds before a release that failed is first sent again; doubled each time, up to a second."""
 
 
@@ -130,7 +130,7 @@ class LeaseKeeper:
         self._release_at = 0.0
         self._down = False
         """Whether the last call of releases failed as a whole: new ones then wait with the others."""
-        self._retry = RETRY
+        self._retry = RETRY_RELEASES
         self._beat_at = 0.0
         self._look_at = math.inf
         """When the thread makes its next pass if nobody wakes it."""
@@ -193,7 +193,8 @@ class LeaseKeeper:
     def _run(self) -> None:
         while not self._stopped:
             if self._given_back and not self._stopped:
-                threading.Event().wait(GATHER)  # Not time.sleep(), which fails under a clock that libfaketime moves.
+                # Not time.sleep(), which fails under a clock that libfaketime moves.
+                threading.Event().wait(GATHER_RELEASES)
             self._dirty, self._look_at = False, math.inf  # Before the pass: what comes during it is seen after it.
             try:
                 wait = self.tick()
@@ -259,7 +260,7 @@ class LeaseKeeper:
             self._listener.lease_released(held, answer)
         if failed:
             self._release_at = self._clock.monotonic() + self._retry
-        self._retry = min(1.0, self._retry * 2) if failed else RETRY
+        self._retry = min(1.0, self._retry * 2) if failed else RETRY_RELEASES
 
     def _send_renewals(self, batch: list[HeldLease]) -> None:
         sent = self._clock.monotonic()

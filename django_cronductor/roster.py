@@ -15,11 +15,11 @@ from django_cronductor.trouble import Trouble
 
 logger = get_logger(__name__)
 
-ROW_WAIT = 1.0
+SEEDS_WAIT_IN_LOOP = 1.0
 """Seconds that the loop waits for what the history knows of jobs that are declared while it runs."""
 DECLARED_AT_ONCE = 250
-"""Jobs declared in one call: what a call needs for many thousands is memory that the process never gives back."""
-RETRY = 1.0
+"""Jobs in one call, as in one script of Redis: what many thousands need is memory that the process never gives back."""
+RETRY_JOB = 1.0
 """Seconds before a job is tried again on which alone the store failed."""
 
 
@@ -77,7 +77,7 @@ class Roster:
             self.undeclared = entries
             return False
         try:
-            self.declare(entries, ROW_WAIT)
+            self.declare(entries, SEEDS_WAIT_IN_LOOP)
         except BackendError as error:
             self.undeclared = entries
             self._trouble.claims_failed(error, entries[0])
@@ -112,7 +112,7 @@ class Roster:
 
     def failed(self, error: BackendError, entry: Entry) -> None:
         """Note that the store could not work on one job alone, which is tried again."""
-        self._agenda.again_in(entry, RETRY)
+        self._agenda.again_in(entry, RETRY_JOB)
         self._trouble.question_failed(error, entry)
 
     def _is_wanted(self, job: Job) -> bool:

@@ -59,13 +59,14 @@ from django_cronductor.workers import WorkerPool
 logger = get_logger(__name__)
 
 CLAIMS_PER_CALL = 250
+"""The most, as in one script of Redis: nothing is started of what was won before the answer to all of them comes."""
 LONGEST_WAIT = 1.0
 """Seconds: clock steps, suspends and changes in the registry are seen within it."""
 EARLY = 0.003
 """Seconds before an instant at which the claim connection is touched: a cold call is most of a run's lateness."""
 ROW_WAIT = 1.0
 """Seconds that a run waits for its row in the history; then it starts without."""
-SEEDS_WAIT = 5.0
+SEEDS_WAIT_AT_START = 5.0
 """Seconds that the start waits for what the history knows of the jobs."""
 MOST_RESTS = 5
 """Times that a job's rest is waited out: one that begins again and again is a store that does not keep its data."""
@@ -343,7 +344,7 @@ class Scheduler:
             if answer.verdict == "won":
                 return token, answer, sent
             if answer.verdict == "undeclared":  # Only then: the replicas may have another schedule, and are to keep it.
-                self._roster.declare([entry], SEEDS_WAIT)
+                self._roster.declare([entry], SEEDS_WAIT_AT_START)
                 continue
             if answer.holder is not None:
                 left = f"its lease has {answer.left / 1000:.1f} s left"
@@ -356,7 +357,7 @@ class Scheduler:
         sent = self._clock.monotonic()
         heartbeat = self.backend.heartbeat(self.instance)
         self._heard(heartbeat, sent, self._clock.monotonic())
-        self._roster.declare(list(self._agenda.entries.values()), SEEDS_WAIT)
+        self._roster.declare(list(self._agenda.entries.values()), SEEDS_WAIT_AT_START)
         self._roster.undeclared = []
         self._connected = True
         self._up_since = self._store_clock.now()

@@ -363,7 +363,7 @@ def test_a_history_that_does_not_answer_is_asked_again(
         return typing.cast("dict[str, float]", answer)
 
     monkeypatch.setattr(prometheus, "last_successes", ask)
-    monkeypatch.setattr(prometheus, "RETRY", 0.01)
+    monkeypatch.setattr(prometheus, "ASK_AGAIN_AFTER", 0.01)
     registry = CollectorRegistry()
     name = "cronductor_last_success_timestamp_seconds"
     with prometheus.serving(world.replica(), "127.0.0.1", 0, history=True, registry=registry):

@@ -516,7 +516,7 @@ def test_a_thread_of_its_own_writes_without_anybody_waiting(answers: list[bool])
 @pytest.mark.django_db(transaction=True)
 def test_while_runs_start_their_ends_gather(answers: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts are waited for, ends are not."""
-    monkeypatch.setattr("django_cronductor.history.GATHER", 3600.0)
+    monkeypatch.setattr("django_cronductor.history.GATHER_REST", 3600.0)
     started = threading.Event()
     history = DatabaseHistory(keep=5)
 
@@ -542,7 +542,7 @@ def test_while_runs_start_their_ends_gather(answers: list[bool], monkeypatch: py
 def test_an_end_that_nothing_else_comes_with_is_written_at_once(
     answers: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_cronductor.history.RETRY", 3600.0)
+    monkeypatch.setattr("django_cronductor.history.RETRY_BATCH", 3600.0)
     history = DatabaseHistory(keep=5)
     try:
         finish(history, run())

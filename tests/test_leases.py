@@ -750,7 +750,7 @@ class TestThread:
 
         sent = threading.Event()
         backend.on_release = note
-        monkeypatch.setattr("django_cronductor.leases.GATHER", 1.0)
+        monkeypatch.setattr("django_cronductor.leases.GATHER_RELEASES", 1.0)
         keeper.start()
         keeper.release(keeper.hold(lease("a"), clock.monotonic()), "succeeded")
         assert not sent.wait(0.1)

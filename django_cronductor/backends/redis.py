@@ -49,9 +49,9 @@ from django_cronductor.exceptions import BackendError, BackendRefused, Configura
 
 T = TypeVar("T")
 
-CHUNK = 250
-"""Keys per script call: a call blocks Redis for everybody."""
-CHUNK_TO_READ = 1000
+KEYS_PER_SCRIPT = 250
+"""The most: a call blocks Redis for everybody. The loop asks about as many at once."""
+KEYS_PER_READ = 1000
 """The same for states, which people ask for, and now and then: some 6 ms."""
 OF_JOBS = re.compile(r"\b(?:each|read)\(")
 """What a script calls that works on jobs."""
@@ -272,8 +272,8 @@ class RedisBackend(LockBackend):
     def _states(self, keys: Sequence[str]) -> tuple[Reply[JobState], list[str] | str]:
         """Return the states, and each instance and its last heartbeat in turn, or what is wrong with these."""
         now, answers, alive = 0, list[JobState | BackendError](), list[str]()
-        for start in range(0, max(1, len(keys)), CHUNK_TO_READ):
-            chunk = keys[start : start + CHUNK_TO_READ]
+        for start in range(0, max(1, len(keys)), KEYS_PER_READ):
+            chunk = keys[start : start + KEYS_PER_READ]
             reply = self._run("states", [*map(self._job, chunk), self._instances], [INSTANCE_LIFETIME])
             now, alive = int(reply[0]), reply[2]
             answers += self._answers(reply[1], (partial(_state, key, now=now) for key in chunk))
@@ -531,8 +531,8 @@ class RedisBackend(LockBackend):
         """Run a script over all keys, in chunks; `extra` keys go along with each chunk."""
         rows = list(rows)
         now, answers = 0, list[T | BackendError]()
-        for start in range(0, len(keys), CHUNK):
-            chunk = slice(start, start + CHUNK)
+        for start in range(0, len(keys), KEYS_PER_SCRIPT):
+            chunk = slice(start, start + KEYS_PER_SCRIPT)
             arguments = [argument for row in rows[chunk] for argument in row]
             reply = self._run(name, [*keys[chunk], *extra], arguments, upkeep=upkeep)
             now = int(reply[0])

@@ -40,7 +40,7 @@ REASONS = ("held", "missed", "paused", "condition")
 DURATIONS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 LATENESSES = (0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 60.0, 300.0, 3600.0)
 """The upper bounds of the histograms' buckets, in seconds."""
-RETRY = 60.0
+ASK_AGAIN_AFTER = 60.0
 """Seconds before the database is asked again for what it knows."""
 
 
@@ -293,4 +293,4 @@ def _seed(metrics: Metrics, closed: threading.Event) -> None:
                 logger.warning("The history cannot say when jobs succeeded last: %s", mask(error))
         finally:
             connections.close_all()
-        closed.wait(RETRY)
+        closed.wait(ASK_AGAIN_AFTER)
