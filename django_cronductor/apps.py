@@ -9,7 +9,6 @@ import threading
 from importlib import import_module
 
 from django.apps import AppConfig, apps
-from django.utils.module_loading import module_has_submodule
 from django.utils.translation import gettext_lazy as _
 
 from django_cronductor.exceptions import ConfigurationError
@@ -57,9 +56,20 @@ def import_jobs(app: AppConfig, name: str) -> None:
     module = f"{app.name}.{name}"
     try:
         import_module(module)
+    except SystemExit as error:
+        raise ConfigurationError(
+            f"{module} leaves the program when it is imported (sys.exit({error.code!r})): let it declare jobs and do "
+            "nothing else, or keep what is run by hand in another module."
+        ) from error
     except Exception as error:
-        if app.module is None or not module_has_submodule(app.module, name):
+        if isinstance(error, ModuleNotFoundError) and error.name in _on_the_way(app, name):
             return
         if sys.version_info >= (3, 11):
             error.add_note(f"While the jobs of the app {app.label!r} were imported from {module}.")
         raise
+
+
+def _on_the_way(app: AppConfig, name: str) -> list[str]:
+    """Return the module that is imported, and the packages between the app and it."""
+    parts = name.split(".")
+    return [".".join([app.name, *parts[: length + 1]]) for length in range(len(parts))]

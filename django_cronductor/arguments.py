@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, cast
 
 from django_cronductor.backends.base import LockBackend
 from django_cronductor.exceptions import ConfigurationError, shown
+from django_cronductor.handlers import check_on_error
 from django_cronductor.jobs import JobRegistry
 
 MOST = 366 * 24 * 3600 * 1000
@@ -19,6 +20,8 @@ def check_arguments(**given: object) -> None:
         fits, wanted = ARGUMENTS[name]
         if not fits(value):
             raise ConfigurationError(f"The {name} of a Scheduler must be {wanted}, not {shown(value)}.")
+    if (on_error := given.get("on_error")) is not None:
+        check_on_error(cast("Callable[..., object]", on_error), "The on_error of a Scheduler")
 
 
 def _is_count(value: object) -> bool:

@@ -15,6 +15,8 @@ from django.utils.module_loading import import_string
 
 from django_cronductor.durations import milliseconds
 from django_cronductor.exceptions import ConfigurationError, shown
+from django_cronductor.handlers import check_on_error
+from django_cronductor.keys import plain
 
 OnError = Callable[..., object]
 
@@ -44,8 +46,10 @@ class Config:
         if not isinstance(self.on_error, str):
             return self.on_error
         function: OnError = import_named(self.on_error, _called("ON_ERROR"))
+        name = f"{_called('ON_ERROR')} names {self.on_error!r}, which"
         if not callable(function):
-            raise ConfigurationError(f"{_called('ON_ERROR')} names {self.on_error!r}, which cannot be called.")
+            raise ConfigurationError(f"{name} cannot be called.")
+        check_on_error(function, name)
         return function
 
 
@@ -202,7 +206,7 @@ def _prefix(value: object, name: str) -> str:
         raise ConfigurationError(
             f"{name} must be 1 to {LONGEST_PREFIX} printable characters without braces or blanks, not {shown(value)}."
         )
-    return value
+    return plain(value)
 
 
 def _cache(value: object, name: str) -> str:
@@ -210,7 +214,7 @@ def _cache(value: object, name: str) -> str:
         raise ConfigurationError(f"{name} must be an alias of CACHES, not {shown(value)}.")
     if value not in settings.CACHES:
         raise ConfigurationError(f"{name} is {shown(value)}, but CACHES has no such alias.")
-    return value
+    return plain(value)
 
 
 def _zone(value: object, name: str) -> str:
@@ -218,26 +222,33 @@ def _zone(value: object, name: str) -> str:
         value, name = settings.TIME_ZONE or "UTC", "TIME_ZONE"
     try:
         # "localtime" is a file that some systems have: the machine's own zone, another one on each.
-        return ZoneInfo(value if isinstance(value, str) and value != "localtime" else "").key
+        return ZoneInfo(plain(value) if isinstance(value, str) and value != "localtime" else "").key
     # A directory of the zone database, an absolute path, a NUL: ZoneInfo has an error of its own for each.
     except (LookupError, OSError, ValueError) as error:
         raise ConfigurationError(f"{name} is {shown(value)}, which is not the name of a known time zone.") from error
 
 
 def _path(value: object, name: str) -> str | None:
-    if value is None or (isinstance(value, str) and "." in value and _is_dotted(value)):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, str) and "." in value and _is_dotted(value):
+        return plain(value)
     raise ConfigurationError(f"{name} must be a dotted path or None, not {shown(value)}.")
 
 
 def _on_error(value: object, name: str) -> str | OnError | None:
-    return value if callable(value) else _path(value, name)
+    if callable(value):
+        check_on_error(value, name)
+        return value
+    return _path(value, name)
 
 
 def _module(value: object, name: str) -> str | None:
-    if value is None or (isinstance(value, str) and _is_dotted(value)):
-        return value
-    raise ConfigurationError(f"{name} must be the name of a module or None, not {shown(value)}.")
+    if value is None:
+        return None
+    if isinstance(value, str) and _is_dotted(value) and not value.endswith(".py"):
+        return plain(value)
+    raise ConfigurationError(f'{name} must be the name of a module, such as "cron", or None, not {shown(value)}.')
 
 
 def _is_dotted(value: str) -> bool:

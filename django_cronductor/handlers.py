@@ -54,8 +54,7 @@ def check_handler(func: object, role: str, *, takes_context: bool) -> None:
         raise ConfigurationError(f"{role} must be a function, not {shown(func)}.")
     if is_wrapped_in_itself(func):
         raise ConfigurationError(f"{role} is wrapped in itself, or in more than {MOST_WRAPPERS} wrappers.")
-    call = func if inspect.isroutine(func) or isinstance(func, functools.partial) else type(func).__call__
-    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+    if _is_generator(func):
         raise ConfigurationError(f"{role} is a generator: calling it would run nothing of it. Do without yield.")
     if isinstance(func, FunctionType) and _in_class(func):
         raise ConfigurationError(
@@ -63,6 +62,14 @@ def check_handler(func: object, role: str, *, takes_context: bool) -> None:
             "method with schedule()."
         )
     _check_signature(func, role, takes_context=takes_context)
+
+
+def check_on_error(func: Callable[..., Any], role: str) -> None:
+    """Refuse what would only be begun when an error is told: nobody would await it, or go through it."""
+    if is_wrapped_in_itself(func):
+        raise ConfigurationError(f"{role} is wrapped in itself, or in more than {MOST_WRAPPERS} wrappers.")
+    if is_async_handler(func) or _is_generator(func):
+        raise ConfigurationError(f"{role} is async or a generator, and would tell nothing: use a plain function.")
 
 
 def check_task(task: Any, role: str) -> None:
@@ -80,6 +87,11 @@ def is_task(func: object) -> TypeGuard[Task]:
     # Asked of the class: some objects have every attribute that one asks them for.
     kind = type(func)
     return hasattr(kind, "enqueue") and hasattr(kind, "module_path")
+
+
+def _is_generator(func: object) -> bool:
+    call = func if inspect.isroutine(func) or isinstance(func, functools.partial) else type(func).__call__
+    return inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call)
 
 
 def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:

@@ -30,7 +30,7 @@ from django_cronductor.handlers import (
     kind_of,
     qualname_of,
 )
-from django_cronductor.keys import LONGEST_KEY, check_key
+from django_cronductor.keys import LONGEST_KEY, check_key, plain
 from django_cronductor.schedules import Schedule
 
 F = TypeVar("F", bound="Handler | Task")
@@ -141,14 +141,26 @@ class Job(Declared):
         """Tell a module that was imported twice, or a line that ran twice, from two jobs with one key."""
         if self._what != other._what:
             return False
-        # A module that was changed and reloaded has other lines; within one execution, other lines are another job.
-        return self._lines == other._lines or self.place.execution is not other.place.execution
+        # A module that was changed and reloaded differs; within one execution, what differs is another job: a loop that
+        # forgot the key would leave the last one alone.
+        return self.place.execution is not other.place.execution or (
+            self._lines == other._lines and self._details == other._details
+        )
 
     @property
     def _what(self) -> tuple[object, ...]:
         inner = innermost(self.handler)
         code = getattr(inner, "__code__", None)
         return self.place.file, getattr(code, "co_filename", None), qualname_of(inner)
+
+    @property
+    def _details(self) -> tuple[object, ...]:
+        handler = self.handler
+        filled_in = (handler.args, handler.keywords) if isinstance(handler, functools.partial) else ()
+        defaults = getattr(innermost(handler), "__defaults__", None)
+        lengths = self.ttl_ms, self.grace_ms, self.timeout_ms
+        flags = self.recover, self.enabled, self.takes_context
+        return self.expression, self.timezone, lengths, flags, filled_in, defaults
 
     @property
     def _lines(self) -> tuple[object, ...]:
@@ -325,7 +337,7 @@ class _Draft:
     def job(self, registry: JobRegistry, handler: Handler | Task, key: str) -> Job:
         """Check everything and make the job."""
         with self._explained("A job"):
-            check_key(key, "its key")
+            key = check_key(key, "its key")
         with self._explained(f"Job {key}"):
             self._check_flags()
             self._check_handler(handler)
@@ -395,7 +407,7 @@ class _Draft:
             return None
         if not isinstance(name, str) or not name:
             raise ConfigurationError(f'timezone must be the name of a zone such as "UTC", not {shown(self.timezone)}.')
-        return name
+        return plain(name)
 
     @contextmanager
     def _explained(self, subject: str) -> Iterator[None]:

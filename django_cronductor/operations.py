@@ -30,7 +30,7 @@ from django_cronductor.history import SEEN_EVERY, DatabaseHistory
 from django_cronductor.instants import as_stored, from_stored, to_datetime
 from django_cronductor.jobs import Job, JobRegistry, not_found
 from django_cronductor.jobs import registry as default_registry
-from django_cronductor.keys import LONGEST_KEY
+from django_cronductor.keys import LONGEST_KEY, plain
 from django_cronductor.logs import get_logger
 from django_cronductor.masking import mask, storable
 from django_cronductor.models import DeclaredJob, JobRun, for_writing
@@ -94,7 +94,7 @@ def request_run(
     BackendError or DatabaseFailed if the store or the database failed. `database_wait`: seconds to wait for a database
     that may hang, which is asked in a thread then.
     """
-    job = find_job(key, backend, registry, database_wait)
+    key, job = _find(key, backend, registry, database_wait)
     if job is not None and not job.enabled:
         raise Refused(f"{key} is disabled in the code (enabled=False): no replica would run it.")
     if not backend.shared:
@@ -124,7 +124,7 @@ def pause(
     database_wait: float | None = None,
 ) -> Done:
     """Let no occurrence of a job run until `resume`; a run in progress goes on."""
-    find_job(key, backend, registry, database_wait)
+    key, _ = _find(key, backend, registry, database_wait)
     now = as_stored(datetime.now(timezone.utc))
     values = {"paused_at": now, "paused_by": storable(by, 200), "pause_note": storable(note)}
     done = _set_pause(key, backend, True, values, database_wait)
@@ -141,7 +141,7 @@ def resume(
     database_wait: float | None = None,
 ) -> Done:
     """Let a paused job run again, from its next occurrence on."""
-    find_job(key, backend, registry, database_wait)
+    key, _ = _find(key, backend, registry, database_wait)
     done = _set_pause(key, backend, False, NOT_PAUSED, database_wait)
     _note("%s was resumed by %s.", key, by)
     return done
@@ -160,7 +160,7 @@ def release(
 
     A holder that lives is told that its lease is lost, and may go on with its work until it looks.
     """
-    job = find_job(key, backend, registry, database_wait)
+    key, job = _find(key, backend, registry, database_wait)
     if not backend.shared:
         _order(key, "release_requested_at", database_wait)
         _note("%s: the release of its lease was ordered by %s.", key, by)
@@ -277,6 +277,12 @@ def _delete_runs(key: str) -> None:
     rows = for_writing(JobRun).filter(job_key=key)
     while some := list(rows.values_list("pk", flat=True)[:ROWS_PER_DELETE]):
         for_writing(JobRun).filter(pk__in=some).delete()
+
+
+def _find(key: str, backend: LockBackend, registry: JobRegistry, wait: float | None) -> tuple[str, Job | None]:
+    """Return what `find_job` does, and the key as the stores have it."""
+    job = find_job(key, backend, registry, wait)
+    return plain(key), job
 
 
 def find_job(key: str, backend: LockBackend, registry: JobRegistry, wait: float | None) -> Job | None:

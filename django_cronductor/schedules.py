@@ -481,7 +481,7 @@ def _read_zone(zone: object) -> ZoneInfo:
     try:
         # "localtime" is a file that some systems have: the machine's own zone, another one on each.
         if isinstance(zone, str) and zone != "localtime":
-            return ZoneInfo(zone)
+            return ZoneInfo(str.__str__(zone))  # The characters alone: a member of an enum would name itself.
     except (LookupError, OSError, ValueError):
         pass
     raise ConfigurationError(

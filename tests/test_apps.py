@@ -8,13 +8,17 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from django.apps import apps
+from django.apps import AppConfig, apps
 from django.conf import settings
 from django.test import override_settings
 
+from django_cronductor.apps import import_jobs
+from django_cronductor.exceptions import ConfigurationError
 from django_cronductor.jobs import registry
 
 
@@ -25,6 +29,21 @@ def install(*names: str, **keys: Any) -> Iterator[None]:
     # One after the other: a single override loads the apps before its other settings hold.
     with override_settings(CRONDUCTOR={"CACHE": "locks", **keys}), override_settings(INSTALLED_APPS=installed):
         yield
+
+
+@contextmanager
+def an_app(path: Path, files: dict[str, str]) -> Iterator[AppConfig]:
+    """Make an app of these files, which is not installed."""
+    name = f"app_{uuid4().hex}"
+    for file, text in {"__init__.py": "", **files}.items():
+        place = path / name / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    sys.path.insert(0, str(path))
+    try:
+        yield AppConfig.create(name)
+    finally:
+        sys.path.remove(str(path))
 
 
 def forget_demo_apps() -> None:
@@ -106,6 +125,23 @@ class TestBrokenModules:
         with pytest.raises(ModuleNotFoundError, match="nowhere") as caught, install("unready"):
             pass
         assert "apps/unready/cron.py" in "".join(traceback.format_exception(caught.value))
+
+    def test_module_that_leaves_the_program_is_an_error_that_says_so(self, tmp_path: Path) -> None:
+        with (
+            an_app(tmp_path, {"cron.py": "import sys\nsys.exit(0)\n"}) as app,
+            pytest.raises(ConfigurationError, match=rf"{app.name}\.cron leaves the program when it is imported"),
+        ):
+            import_jobs(app, "cron")
+
+    def test_error_in_a_package_on_the_way_to_the_module_is_raised(self, tmp_path: Path) -> None:
+        files = {"tasks/__init__.py": "import nosuch\n", "tasks/cron.py": ""}
+        with an_app(tmp_path, files) as app, pytest.raises(ModuleNotFoundError, match="nosuch"):
+            import_jobs(app, "tasks.cron")
+
+    def test_package_on_the_way_that_is_not_there_is_none(self, tmp_path: Path) -> None:
+        with an_app(tmp_path, {"other.py": ""}) as app:
+            import_jobs(app, "tasks.cron")
+            import_jobs(app, "other.cron")
 
 
 class TestSetting:

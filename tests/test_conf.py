@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +27,15 @@ CACHES = {"default": {"BACKEND": LOCMEM}, "locks": {"BACKEND": "django.core.cach
 
 def on_error(error: Exception, context: object) -> None:
     """Stand for a project's function."""
+
+
+async def on_error_async(error: Exception, context: object) -> None:
+    """Stand for one that nobody would await."""
+
+
+def on_error_generator(error: Exception, context: object) -> Iterator[None]:
+    """Stand for one that nobody would go through."""
+    yield
 
 
 not_callable = "text"
@@ -156,6 +166,7 @@ WRONG = [
     ("HISTORY", False, "E003"),
     ("AUTODISCOVER", "", "E003"),
     ("AUTODISCOVER", "cron.py/", "E003"),
+    ("AUTODISCOVER", "cron.py", "E003"),
     ("AUTODISCOVER", 7, "E003"),
     ("TIMEZONE", "Mars/Olympus", "E005"),
     ("TIMEZONE", "Europe", "E005"),
@@ -171,6 +182,8 @@ WRONG = [
     ("BACKEND", "a path/of.sorts", "E007"),
     ("ON_ERROR", 1, "E008"),
     ("ON_ERROR", "report", "E008"),
+    ("ON_ERROR", on_error_async, "E008"),
+    ("ON_ERROR", on_error_generator, "E008"),
 ]
 
 
@@ -292,6 +305,11 @@ class TestOnError:
             with pytest.raises(ConfigurationError, match=re.escape(f'CRONDUCTOR["ON_ERROR"] names {path!r}')):
                 config.resolve_on_error()
 
+    @pytest.mark.parametrize("name", ["on_error_async", "on_error_generator"])
+    def test_path_of_what_would_tell_nothing_is_refused(self, name: str) -> None:
+        with pytest.raises(ConfigurationError, match=f"{name}', which is async or a generator"):
+            Config(on_error=f"tests.test_conf.{name}").resolve_on_error()
+
     def test_module_that_breaks_when_imported_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Breaking(ModuleType):
             def __getattr__(self, name: str) -> object:
@@ -300,6 +318,31 @@ class TestOnError:
         monkeypatch.setitem(sys.modules, "breaking", Breaking("breaking"))
         with pytest.raises(ConfigurationError, match="RuntimeError: half of it is missing"):
             Config(on_error="breaking.report").resolve_on_error()
+
+
+class TestText:
+    def test_member_of_an_enum_is_its_value(self) -> None:
+        class Names(str, Enum):
+            CACHE, PREFIX, MODULE = "locks", "shop", "jobs"
+            BACKEND, ZONE = "django_cronductor.backends.redis.RedisBackend", "Europe/Berlin"
+
+        with settings(
+            CACHE=Names.CACHE,
+            PREFIX=Names.PREFIX,
+            AUTODISCOVER=Names.MODULE,
+            BACKEND=Names.BACKEND,
+            TIMEZONE=Names.ZONE,
+        ):
+            found = get_config()
+        texts = (found.cache, found.prefix, found.autodiscover, found.backend, found.timezone)
+        assert [f"{text}" for text in texts] == [
+            "locks",
+            "shop",
+            "jobs",
+            "django_cronductor.backends.redis.RedisBackend",
+            "Europe/Berlin",
+        ]
+        assert {type(text) for text in texts} == {str}
 
 
 class TestSchedulerOptions:

@@ -10,6 +10,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -25,6 +27,7 @@ from django.test import override_settings
 from django_cronductor import jobs
 from django_cronductor.exceptions import ConfigurationError, CronductorError, JobNotFound
 from django_cronductor.jobs import Job, JobRegistry
+from django_cronductor.schedules import Schedule
 
 EVERY_MINUTE = "* * * * *"
 HERE = __file__
@@ -655,15 +658,46 @@ class TestDuplicates:
             declare(lambda: None)
 
     def test_line_that_runs_twice_replaces_the_job(self, registry: JobRegistry) -> None:
-        def declare(expression: str) -> Job:
+        def declare() -> Job:
             def run() -> None: ...
 
-            return registry.schedule(expression, run, key="a")
+            return registry.schedule("0 0 * * *", run, key="a")
 
-        first, second = declare("0 0 * * *"), declare("0 1 * * *")
+        first, second = declare(), declare()
         assert list(registry) == [second]
         assert not first.active
         assert second.active
+
+    def test_loop_that_forgot_to_name_its_jobs_is_refused(self, registry: JobRegistry) -> None:
+        def tell(text: str) -> None: ...
+
+        for number, declare in enumerate(
+            (
+                lambda hour: registry.schedule(f"0 {hour} * * *", handler, key="expression"),
+                lambda hour: registry.schedule(EVERY_MINUTE, partial(tell, hour), key="partial"),
+                lambda hour: registry.schedule(EVERY_MINUTE, partial(tell, text=hour), key="keyword"),
+                lambda hour: registry.schedule(EVERY_MINUTE, lambda hour=hour: tell(hour), key="default"),
+                lambda hour: registry.schedule(EVERY_MINUTE, handler, ttl=hour, key="ttl"),
+                lambda hour: registry.schedule(EVERY_MINUTE, handler, enabled=hour > 1, key="enabled"),
+            ),
+            1,
+        ):
+            declare(1)
+            declare(1)
+            with refused("Two jobs have the key"):
+                declare(2)
+            assert len(registry) == number
+
+    def test_key_that_is_a_member_of_an_enum_is_its_value(self, registry: JobRegistry) -> None:
+        class Keys(str, Enum):
+            SYNC = "shop.sync"
+            ZONE = "Europe/Berlin"
+
+        job = registry.schedule(EVERY_MINUTE, handler, key=Keys.SYNC, timezone=Keys.ZONE)
+        assert (type(job.key), f"{job.key}") == (str, "shop.sync")
+        assert (type(job.timezone), f"{job.timezone}") == (str, "Europe/Berlin")
+        assert registry.get(Keys.SYNC) is job
+        assert job.schedule("UTC").fingerprint == Schedule(EVERY_MINUTE, "Europe/Berlin").fingerprint
 
     def test_handle_of_a_replaced_job_does_nothing(self, registry: JobRegistry) -> None:
         first, second = (registry.schedule(EVERY_MINUTE, handler, key="a") for _ in range(2))

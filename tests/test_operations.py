@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -122,6 +123,13 @@ class TestRequest:
         assert caplog.text.count("a run was requested") == 1
         assert ask(once="second") == Done(KEY)
         assert state(shared).requested is not None
+
+    def test_a_key_that_is_a_member_of_an_enum_is_its_value(self, registry: JobRegistry, shared: LockBackend) -> None:
+        class Keys(str, Enum):
+            SYNC = KEY
+
+        operations.pause(Keys.SYNC, backend=shared, by="anna", registry=registry)
+        assert state(shared).paused
 
     def test_it_is_logged_who_asked(
         self, registry: JobRegistry, shared: LockBackend, caplog: pytest.LogCaptureFixture
