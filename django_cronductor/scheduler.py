@@ -60,6 +60,10 @@ logger = get_logger(__name__)
 
 CLAIMS_PER_CALL = 250
 """The most, as in one script of Redis: nothing is started of what was won before the answer to all of them comes."""
+BATCHES_IN_VAIN = 3
+"""Batches in a row that win nothing: from then on others are taken to be working on the same burst."""
+SURELY_LATE = 1000
+"""Milliseconds past its grace after which an occurrence cannot be won, however little we know the store's clock."""
 LONGEST_WAIT = 1.0
 """Seconds: clock steps, suspends and changes in the registry are seen within it."""
 EARLY = 0.003
@@ -179,8 +183,8 @@ class Scheduler:
         """The instant before which the claim connection was touched last."""
         self._called_at = 0.0
         """When the store answered last, on the monotonic clock, as are the two below."""
-        self._scan_at = 0.0
-        """Before that a queue is not looked through again while no worker is free."""
+        self._scan_at: float | None = None
+        """Before that a queue is not looked through while no worker is free; None: there was none."""
         self._full_since: float | None = None
         """Since when jobs wait for a worker."""
         self._full_told = False
@@ -473,29 +477,28 @@ class Scheduler:
         in_vain = 0
         while self._agenda.ready and not self._stopping and self._clock.monotonic() >= self._trouble.retry_at:
             before = len(self._runs)
-            # Of a burst that others have begun with nearly all is taken: nothing is won of what few are asked about.
-            # But who has met one or two of those by chance must not win what others have workers for.
-            batch = self._batch(2 ** max(0, in_vain - 2))
+            # After three batches in a row that won nothing, others are working on this burst, and nearly all of it is
+            # taken: each further batch asks about twice as many. Not earlier: who has met one or two such batches by
+            # chance must not win what others have workers for.
+            batch = self._batch(2 ** max(0, in_vain - BATCHES_IN_VAIN + 1))
             if not batch or not self._claim(batch):
                 break
             in_vain = 0 if self._inline or len(self._runs) > before else in_vain + 1
         self._notice_full()
 
-    def _batch(self, share: int) -> dict[Entry, Claim]:
+    def _batch(self, times: int) -> dict[Entry, Claim]:
         """
-        Choose whom to ask about: as many as can start soon, or else those whose answer needs no worker.
+        Choose whom to ask about: so many times as many as can start soon, or else those whose answer needs no worker.
 
-        Of the former so many times more where but one in `share` is likely to be won.
+        The latter are looked for in all of the queue, which may be long: no more than once a second.
         """
         room = self._look_for_room()
         moment = self._clock.monotonic()
-        if room > 0:
-            self._scan_at = self._scan_at or moment + LONGEST_WAIT
-        elif moment < self._scan_at:
+        if room <= 0 and self._scan_at is not None and moment < self._scan_at:
             return {}
-        else:
-            self._scan_at = moment + LONGEST_WAIT  # All of a long queue is looked through once a second, not each time.
-        most = CLAIMS_PER_CALL if room <= 0 else min(room * share, CLAIMS_PER_CALL)
+        if room <= 0 or self._scan_at is None:  # The queue is looked through now, or has just begun.
+            self._scan_at = moment + LONGEST_WAIT
+        most = CLAIMS_PER_CALL if room <= 0 else min(room * times, CLAIMS_PER_CALL)
         batch: dict[Entry, Claim] = {}
         for entry in list(self._agenda.ready):
             if len(batch) == most:
@@ -522,7 +525,7 @@ class Scheduler:
         if occurrence is None or entry.in_progress > 0:
             return True
         looks = occurrence <= entry.known and not entry.job.recover
-        return looks or self._store_clock.now() - occurrence > entry.grace + 1000
+        return looks or self._store_clock.now() - occurrence > entry.grace + SURELY_LATE
 
     def _claim(self, batch: dict[Entry, Claim]) -> bool:
         for entry, question in batch.items():
@@ -688,7 +691,7 @@ class Scheduler:
     def _notice_full(self) -> None:
         """Warn once when jobs wait for a worker, and name those who have them."""
         if not self._agenda.ready:
-            self._scan_at = 0.0
+            self._scan_at = None
         if not self._agenda.ready or self._look_for_room() > 0:
             self._full_since, self._full_told = None, False
             return
