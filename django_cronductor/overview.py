@@ -93,8 +93,8 @@ class JobView:
 
     @property
     def paused(self) -> bool:
-        """Tell whether no occurrence of it runs: as the store has it, where it knows the job."""
-        if self.state is not None and self.state.since is not None:
+        """Tell whether no occurrence of it runs: as the store has it, and the row until it is declared there."""
+        if self.state is not None and (self.state.paused or self.state.since is not None):
             return self.state.paused
         return self.row is not None and self.row.paused_at is not None
 

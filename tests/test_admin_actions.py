@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from django_cronductor.backends.base import Lease, Release
 from django_cronductor.models import DeclaredJob, JobRun
-from tests.admin_world import ACTIONS, WEIRD, World, job_url, person, runs_url, superuser, world
+from tests.admin_world import ACTIONS, WEIRD, World, job_url, jobs_url, person, runs_url, superuser, world
 from tests.test_admin_jobs import NOBODY, opened, text_of
 
 pytestmark = pytest.mark.django_db
@@ -116,6 +116,20 @@ def test_pause_with_a_note_and_resume(browser: Client, cron: World) -> None:
     ]
     assert not cron.state().paused
     assert DeclaredJob.objects.get().paused_at is None
+
+
+def test_a_pause_of_a_job_that_no_replica_has_declared_is_shown_and_lifted(browser: Client, cron: World) -> None:
+    cron.job()
+    response = confirm(browser, "pause")
+    assert said(response)[0] == "success: The job shop.sync is paused. A run in progress goes on."
+    assert {item["action"].name for item in response.context["actions"]} >= {"resume"}
+    assert "pause" not in {item["action"].name for item in response.context["actions"]}
+    assert "shop.sync" in opened(browser, jobs_url() + "?state=paused")
+    assert "would be due" in opened(browser, jobs_url())
+    assert said(post(browser, "resume"))[0] == (
+        "success: The job shop.sync is resumed, and runs from its next occurrence on."
+    )
+    assert not cron.state().paused
 
 
 def test_release_takes_the_lease_away_and_its_run_counts_as_abandoned(browser: Client, cron: World) -> None:

@@ -504,7 +504,9 @@ class TestStatus:
         assert called.code == 4
         assert "cannot be told: its locks are in its own memory" in called.error
 
-    @pytest.mark.parametrize("text", ["", "0", "x", "1x", "-1", "=1h", "1h2d", "٣h", "99999999999d", "99999d", "1.5h"])
+    @pytest.mark.parametrize(
+        "text", ["", "0", "x", "1x", "-1", "=1h", "1h2d", "1d12", "1h30", "٣h", "99999999999d", "99999d", "1.5h"]
+    )
     def test_what_is_no_age_is_refused(self, text: str) -> None:
         with pytest.raises(CommandError, match="argument --max-age: "):
             call_command("cron", "status", f"--max-age={text}")
@@ -586,12 +588,45 @@ class TestPauseAndResume:
         assert Called("list", "--json").json["jobs"][0]["next_run"] is None
         assert re.search(r" -  +-  +running since .* on host:1:a; paused since .*: broken  ", Called("list").lines[1])
 
+    @pytest.mark.parametrize("row", [False, True])
+    def test_a_job_that_no_replica_has_declared_is_shown_as_paused_and_resumed(self, row: bool) -> None:
+        if row:
+            DatabaseHistory(keep=5, inline=True).declared([job()])
+        assert Called("pause", KEY).out == "shop.sync: paused; a run in progress goes on.\n"
+        again = Called("pause", KEY, "--json").json
+        assert (again["changed"], again["told"][:27]) == (False, "shop.sync is already paused")
+        [listed] = Called("list", "--json").json["jobs"]
+        assert (listed["status"], listed["paused"], listed["next_run"]) == ("paused", True, None)
+        assert re.search(r" -  +-  +paused", Called("list").lines[1])
+        assert "No occurrence of it runs: paused" in Called("next", KEY).out
+        assert re.search(r"^shop\.sync +paused", Called("status").out, re.MULTILINE)
+        resumed = Called("resume", KEY, "--json").json
+        assert resumed["changed"]
+        assert resumed["told"] == "shop.sync: resumed; what was due meanwhile is not made up."
+        assert Called("list", "--json").json["jobs"][0]["status"] == "idle"
+        assert Called("resume", KEY).out == "shop.sync: it was not paused.\n"
+
+    def test_a_pause_is_shown_and_lifted_where_the_store_has_lost_it(
+        self, backend: LockBackend, history: DatabaseHistory
+    ) -> None:
+        Called("pause", KEY, "--note", "broken")
+        backend.forget(KEY)
+        again = Called("pause", KEY)
+        assert again.out.startswith("shop.sync is already paused since ")
+        assert again.out.endswith(": broken.\n")
+        assert Called("list", "--json").json["jobs"][0]["status"] == "paused"
+        assert Called("resume", KEY, "--json").json["changed"]
+        assert Called("list", "--json").json["jobs"][0]["status"] == "idle"
+
     @pytest.mark.usefixtures("in_memory")
     def test_for_the_single_instance_store_it_is_ordered(self, history: DatabaseHistory) -> None:
         assert Called("pause", KEY).out.startswith(
             "shop.sync: it is to be paused: runcron, which has the locks in its "
         )
+        assert Called("pause", KEY).out.startswith("shop.sync is already paused since ")
+        assert Called("list", "--json").json["jobs"][0]["status"] == "paused"
         assert Called("resume", KEY).out.startswith("shop.sync: it is to be resumed: runcron, ")
+        assert Called("resume", KEY).out == "shop.sync: it was not paused.\n"
 
     @pytest.mark.parametrize("action", [("pause", KEY), ("release", KEY, "--no-input"), ("prune",)])
     @pytest.mark.usefixtures("in_memory", "without_answers")

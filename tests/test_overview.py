@@ -195,6 +195,14 @@ class TestStatus:
         DeclaredJob.objects.update(paused_at=NOON)
         assert only(get_overview(registry=registry)).status == "paused"
 
+    def test_a_pause_of_a_job_that_nobody_has_declared_yet_is_as_the_store_has_it(
+        self, registry: JobRegistry, backend: LockBackend
+    ) -> None:
+        backend.pause("shop.sync")
+        assert only(get_overview(registry=registry)).status == "paused"
+        backend.resume("shop.sync")
+        assert only(get_overview(registry=registry)).status == "idle"
+
     def test_a_disabled_job_is_shown_as_such_with_when_it_would_run(self) -> None:
         registry = JobRegistry()
         registry.schedule("* * * * *", print, key="job", enabled=False)

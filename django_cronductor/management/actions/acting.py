@@ -54,7 +54,7 @@ def pause(
 ) -> None:
     """Pause a job; without a note, one that is paused already keeps the note that it has."""
     [view] = get_views([key], registry, backend).jobs
-    already = view.paused and not backend.shared if view.state is None else view.state.paused
+    already = view.paused and (view.live or not backend.shared)
     if already and not note:
         text = f"{output.quoted(key)} is already {output.paused(view)}."
         _tell(command, "pause", Done(key), options["json"], text, changed=False)
@@ -71,7 +71,7 @@ def resume(command: BaseCommand, registry: JobRegistry, backend: LockBackend, *,
     [view] = get_views([key], registry, backend).jobs
     done = operations.resume(key, backend=backend, by=operator(), registry=registry, database_wait=database_wait())
     text = f"it is to be resumed: {ORDERED}" if done.ordered else "resumed; what was due meanwhile is not made up"
-    was_paused = view.paused or not view.live
+    was_paused = view.paused or (backend.shared and not view.live)
     if not was_paused:
         text = "it was not paused"
     _tell(command, "resume", done, options["json"], f"{output.quoted(key)}: {text}.", changed=was_paused)
