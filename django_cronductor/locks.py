@@ -40,7 +40,7 @@ from django_cronductor.handlers import check_handler, is_async_handler, is_wrapp
 from django_cronductor.keys import check_key
 from django_cronductor.leases import HeldLease, LeaseKeeper, Phase
 from django_cronductor.logs import get_logger
-from django_cronductor.runner import refuse_awaitable
+from django_cronductor.runner import refuse_unfinished
 
 logger = get_logger(__name__)
 
@@ -153,8 +153,7 @@ class lock:  # noqa: N801 - Used like a function.
         def held(*args: Any, **kwargs: Any) -> Any:
             with lock(self._key, self._ttl):
                 value = func(*args, **kwargs)
-                text = f"lock({self._key!r}): {shown(func)} returned {{}}, which works on after its call."
-                refuse_awaitable(value, text)
+                refuse_unfinished(value, f"lock({self._key!r}): {shown(func)}", "use a with block inside")
                 return value
 
         return cast(F, held)
@@ -182,8 +181,7 @@ def run_exclusive(key: str, func: Callable[[], T], *, ttl: Duration | None = Non
         return ExclusiveResult(False)
     with held:
         value = func()
-        text = "The function of run_exclusive is not async but returned {}: wrap it in async_to_sync."
-        refuse_awaitable(value, text)
+        refuse_unfinished(value, "The function of run_exclusive", "wrap it in async_to_sync")
         return ExclusiveResult(True, value)
 
 

@@ -8,7 +8,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -37,6 +37,8 @@ Phase = ErrorPhase | leases.Phase
 Outcome = Literal["succeeded", "enqueued", "failed", "timed out", "lost", "interrupted", "condition", "missed"]
 
 
+GENERATOR_MANAGERS = (_GeneratorContextManager, _AsyncGeneratorContextManager)
+"""What functions return that `contextmanager` and `asynccontextmanager` decorate."""
 SOON = 1.0
 """Seconds after its timeout within which the end of a run is no news."""
 
@@ -320,7 +322,9 @@ class Runner:
     def _condition(self, run: Run) -> bool:
         if run.job.when is None:
             return True
-        return self._call(run, run.job.when) is not False
+        answer = self._call(run, run.job.when)
+        refuse_generator(answer, "The condition")
+        return answer is not False
 
     def _skip(self, run: Run) -> None:
         if self._call_off(run, "condition", "%s skipped: its condition is not met.", run.name):
@@ -348,16 +352,16 @@ class Runner:
             if is_task(handler):
                 self._enqueue(run, handler)
             elif run.job.is_async:
-                self._call(run, handler)
+                refuse_generator(self._call(run, handler))
             else:
-                refuse_awaitable(self._plain_call(run, handler))
+                refuse_unfinished(self._plain_call(run, handler))
         except BaseException as error:  # noqa: BLE001 - Whatever a handler raises, SystemExit included, ends its run alone.
             return error
         return None
 
     def _enqueue(self, run: Run, task: Task) -> None:
         result = task.enqueue()
-        refuse_awaitable(result)
+        refuse_unfinished(result)
         run.context.task_result_id = str(getattr(result, "id", ""))
 
     def _plain_call(self, run: Run, function: Callable[..., Any]) -> Any:
@@ -514,15 +518,27 @@ def send(name: str, job: object, fields: dict[str, object], **details: object) -
         logger.exception(text, name, fields["job"], extra=fields)
 
 
-def refuse_awaitable(
-    result: object, text: str = "The handler is not async but returned {}: declare an async function instead."
+def refuse_unfinished(
+    result: object, who: str = "The handler", advice: str = "declare an async function instead"
 ) -> None:
-    """Raise TypeError for what nobody would await: the work of the function was not done."""
+    """Raise TypeError for what nobody would await, or go through: the work of the function was not done."""
+    refuse_generator(result, who)
     if not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):
         result.close()
-    raise TypeError(text.format(type(result).__name__))
+    raise TypeError(f"{who} is not async but returned {type(result).__name__}: {advice}.")
+
+
+def refuse_generator(result: object, who: str = "The handler") -> None:
+    """Raise TypeError for a generator, also an async one and one that is to be a context manager."""
+    if inspect.isgenerator(result):
+        with suppress(Exception):  # What it was at when it was left is its own affair.
+            result.close()
+    elif not inspect.isasyncgen(result) and not isinstance(result, GENERATOR_MANAGERS):
+        return
+    text = "{} returned {}, which nobody goes through: do without yield, or go through it there."
+    raise TypeError(text.format(who, type(result).__name__))
 
 
 def now_of(clock: Clock) -> datetime:

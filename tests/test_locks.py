@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -242,13 +243,31 @@ class TestLock:
         def begin() -> Any:
             return work()
 
-        with pytest.raises(TypeError, match=r"lock\('a'\): .* returned coroutine, which works on after its call"):
+        text = r"lock\('a'\): .* is not async but returned coroutine: use a with block inside"
+        with pytest.raises(TypeError, match=text):
             begin()
         taken = try_lock("a")
         assert taken is not None
         taken.release()
 
     def test_what_works_on_after_its_call_cannot_be_decorated(self) -> None:
+    def test_a_generator_behind_a_wrapper_is_not_passed_on_after_the_release(self, backend: str) -> None:
+        def logged(func: Callable[[], Any]) -> Callable[[], Any]:
+            return functools.wraps(func)(lambda: func())
+
+        def generator() -> Iterator[None]:
+            yield
+
+        async def async_generator() -> Any:
+            yield
+
+        for func in (generator, async_generator, contextmanager(generator)):
+            with pytest.raises(TypeError, match=r"lock\('a'\): .* returned .*(?i:generator).*: do without yield"):
+                lock("a")(logged(func))()
+            with pytest.raises(TypeError, match=r"The function of run_exclusive returned .*: do without yield"):
+                run_exclusive("a", logged(func))
+        assert run_exclusive("a", lambda: iter([1])).acquired
+
         async def coroutine() -> None: ...
 
         def generator() -> Iterator[None]:

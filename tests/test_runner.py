@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import logging
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
@@ -152,6 +153,18 @@ def raising(error: BaseException) -> Callable[[], None]:
         raise error
 
     return handler
+
+
+def generator() -> Iterator[bool]:
+    yield False
+
+
+async def async_generator() -> AsyncIterator[bool]:
+    yield False
+
+
+async def awaited_generator() -> Iterator[bool]:
+    return generator()
 
 
 class TestContext:
@@ -623,6 +636,15 @@ class TestCondition:
         assert world.outcome == "failed"
         assert world.all("on_error") == [(error, ErrorContext("when", run.job.key, "0 12 * * *", START))]
 
+    @pytest.mark.parametrize("condition", [generator, async_generator, awaited_generator])
+    def test_one_that_returns_a_generator_fails_the_run(self, world: World, condition: Callable[[], Any]) -> None:
+        world.execute(lambda: world.events.append(("ran",)), when=functools.wraps(condition)(lambda: condition()))
+        assert world.outcome == "failed"
+        assert "ran" not in world.names
+        ((error, context),) = world.all("on_error")
+        assert "The condition returned" in str(error)
+        assert context.phase == "when"
+
     def test_it_can_leave_as_a_handler_can(self, world: World) -> None:
         def when(context: RunContext) -> None:
             context.tell_to_stop("the process is shutting down")
@@ -788,6 +810,42 @@ class TestAsync:
 
         world.execute(lambda: Awaitable())
         assert world.outcome == "failed"
+
+    @pytest.mark.parametrize("func", [generator, async_generator, contextmanager(generator), awaited_generator])
+    def test_so_has_one_that_returns_a_generator_of_which_nothing_was_run(
+        self, world: World, func: Callable[[], Any]
+    ) -> None:
+        @functools.wraps(func)
+        def logged() -> Any:
+            return func()
+
+        world.execute(logged)
+        assert world.outcome == "failed"
+        assert isinstance(world.error, TypeError)
+        assert "which nobody goes through: do without yield, or go through it there" in str(world.error)
+
+    def test_a_generator_that_was_begun_is_closed(self, world: World) -> None:
+        def work() -> Iterator[None]:
+            try:
+                yield
+            finally:
+                world.events.append(("closed",))
+                raise ValueError("x")
+
+        def begin() -> Iterator[None]:
+            work_begun.append(work())
+            next(work_begun[0])
+            return work_begun[0]
+
+        work_begun: list[Iterator[None]] = []
+        world.execute(begin)
+        assert "closed" in world.names
+        assert isinstance(world.error, TypeError)
+
+    @pytest.mark.parametrize("value", [[1], {}, iter([1]), map(str, [1]), range(3), contextlib.nullcontext()])
+    def test_what_else_a_handler_returns_does_not_matter(self, world: World, value: object) -> None:
+        world.execute(lambda: value)
+        assert world.outcome == "succeeded"
 
     @pytest.mark.skipif(
         sys.version_info < (3, 11), reason="on 3.10 an error inside asgiref holds its thread until a garbage collection"

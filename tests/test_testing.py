@@ -181,6 +181,14 @@ class TestRunJob:
         assert result.outcome == "failed"
         assert isinstance(result.error, TypeError)
 
+    def test_so_does_one_that_returns_a_generator(self, registry: JobRegistry) -> None:
+        def work() -> Iterator[int]:
+            yield 1
+
+        result = run_job(registry.schedule("@daily", lambda: work(), key="a"))
+        assert (result.outcome, result.value) == ("failed", None)
+        assert isinstance(result.error, TypeError)
+
     def test_a_condition_that_is_false_skips_the_run(self, registry: JobRegistry) -> None:
         ran: list[str] = []
         job = registry.schedule("@daily", lambda: ran.append("a"), key="a", when=lambda: False)

@@ -119,6 +119,8 @@ class _Runner(Runner):
 
     def _end(self, run: Run, outcome: Outcome, error: BaseException | None, phase: ErrorPhase) -> None:
         self.error = error
+        if error is not None:
+            self.value = None
         super()._end(run, outcome, error, phase)
 
     def _plain_call(self, run: Run, function: Callable[..., Any]) -> Any:
