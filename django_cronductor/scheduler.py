@@ -424,10 +424,13 @@ class Scheduler:
 
     def _read_inbox(self, wait: float) -> None:
         """Wait for a message, no longer than `wait` seconds, and act upon all that have come."""
-        with contextlib.suppress(Empty):
-            self._inbox.get(timeout=wait)() if wait > 0 else self._inbox.get_nowait()()
-            while True:
-                self._inbox.get_nowait()()
+        while True:
+            try:
+                act = self._inbox.get(timeout=wait) if wait > 0 else self._inbox.get_nowait()
+            except Empty:
+                return
+            wait = 0.0
+            act()
 
     def _hear_keeper(self) -> None:
         if not self._keeper.running:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Iterator
+from queue import Empty
 
 import pytest
 
@@ -438,3 +439,13 @@ def test_run_once_keeps_to_a_timeout() -> None:
     finally:
         signals.job_finished.disconnect(note)
     assert ended == ["timed out"]
+
+
+def test_what_goes_wrong_with_a_message_is_not_taken_for_the_end_of_them(world: World) -> None:
+    def act() -> None:
+        raise Empty
+
+    replica = world.replica()
+    replica._inbox.put(act)
+    with pytest.raises(Empty):
+        replica.tick()
