@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -54,7 +55,7 @@ def check_handler(func: object, role: str, *, takes_context: bool) -> None:
         raise ConfigurationError(f"{role} must be a function, not {shown(func)}.")
     if is_wrapped_in_itself(func):
         raise ConfigurationError(f"{role} is wrapped in itself, or in more than {MOST_WRAPPERS} wrappers.")
-    if _is_generator(func):
+    if is_generator(func):
         raise ConfigurationError(f"{role} is a generator: calling it would run nothing of it. Do without yield.")
     if isinstance(func, FunctionType) and _in_class(func):
         raise ConfigurationError(
@@ -68,7 +69,7 @@ def check_on_error(func: Callable[..., Any], role: str) -> None:
     """Refuse what would only be begun when an error is told: nobody would await it, or go through it."""
     if is_wrapped_in_itself(func):
         raise ConfigurationError(f"{role} is wrapped in itself, or in more than {MOST_WRAPPERS} wrappers.")
-    if is_async_handler(func) or _is_generator(func):
+    if is_async_handler(func) or is_generator(func):
         raise ConfigurationError(f"{role} is async or a generator, and would tell nothing: use a plain function.")
 
 
@@ -89,9 +90,14 @@ def is_task(func: object) -> TypeGuard[Task]:
     return hasattr(kind, "enqueue") and hasattr(kind, "module_path")
 
 
-def _is_generator(func: object) -> bool:
+def is_generator(func: object) -> bool:
+    """Tell whether calling it makes a generator, of which nothing is run by that; also one for a context manager."""
     call = func if inspect.isroutine(func) or isinstance(func, functools.partial) else type(func).__call__
-    return inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call)
+    inner = bare(call)
+    # Its wrappers, of contextmanager or of a manager that decorates, call a generator function and go through nothing.
+    while isinstance(inner, FunctionType) and inner.__globals__ is vars(contextlib):
+        inner = bare(_wrapped(inner))
+    return inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
 
 
 def _check_signature(func: Handler, role: str, *, takes_context: bool) -> None:

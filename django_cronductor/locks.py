@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -36,7 +35,7 @@ from django_cronductor.exceptions import (
     NotAcquired,
     shown,
 )
-from django_cronductor.handlers import check_handler, is_async_handler, is_wrapped_in_itself
+from django_cronductor.handlers import check_handler, is_async_handler, is_generator, is_wrapped_in_itself
 from django_cronductor.keys import check_key
 from django_cronductor.leases import HeldLease, LeaseKeeper, Phase
 from django_cronductor.logs import get_logger
@@ -143,7 +142,7 @@ class lock:  # noqa: N801 - Used like a function.
         """Return `func` so that each call holds the lock."""
         if not callable(func) or isinstance(func, type) or is_wrapped_in_itself(func):
             raise ConfigurationError(f"lock({self._key!r}) decorates functions, not {shown(func)}.")
-        if is_async_handler(func) or inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+        if is_async_handler(func) or is_generator(func):
             raise ConfigurationError(
                 f"lock({self._key!r}) cannot decorate {shown(func)}, which works on after its call: use it in a with "
                 "block inside."

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from functools import partial
@@ -22,6 +22,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.apps import apps
 from django.conf import settings
+from django.db.transaction import atomic
 from django.test import override_settings
 
 from django_cronductor import jobs
@@ -362,6 +363,10 @@ class TestHandler:
             (async_generator, "is a generator"),
             (functools.partial(generator), "is a generator"),
             (GeneratorThing(), "is a generator"),
+            (GeneratorThing().__call__, "is a generator"),
+            (contextmanager(generator), "is a generator"),
+            (functools.partial(asynccontextmanager(async_generator)), "is a generator"),
+            (atomic(generator), "is a generator"),
             (classmethod(handler), "is a classmethod"),
             (staticmethod(handler), "is a staticmethod"),
             (Thing.method, "Thing.method is a function inside a class"),
@@ -401,6 +406,7 @@ class TestHandler:
             MagicMock(),
             print,
             functools.lru_cache(handler),
+            atomic(handler),
             async_to_sync(async_handler),
         ],
     )

@@ -250,7 +250,6 @@ class TestLock:
         assert taken is not None
         taken.release()
 
-    def test_what_works_on_after_its_call_cannot_be_decorated(self) -> None:
     def test_a_generator_behind_a_wrapper_is_not_passed_on_after_the_release(self, backend: str) -> None:
         def logged(func: Callable[[], Any]) -> Callable[[], Any]:
             return functools.wraps(func)(lambda: func())
@@ -269,6 +268,7 @@ class TestLock:
         assert run_exclusive("a", lambda: iter([1])).acquired
 
         async def coroutine() -> None: ...
+    def test_what_works_on_after_its_call_cannot_be_decorated(self) -> None:
 
         def generator() -> Iterator[None]:
             yield
@@ -279,7 +279,7 @@ class TestLock:
         class Object:
             async def __call__(self) -> None: ...
 
-        for func in (coroutine, generator, async_generator, Object()):
+        for func in (coroutine, generator, async_generator, Object(), functools.partial(generator)):
             with pytest.raises(ConfigurationError, match=r"lock\('a'\) cannot decorate .* works on after its call"):
                 lock("a")(func)
 
