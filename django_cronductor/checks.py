@@ -10,7 +10,7 @@ cronductor.E003     A value in CRONDUCTOR has a wrong type or is out of range.
 cronductor.E004     DEFAULT_GRACE is shorter than DEFAULT_TTL.
 cronductor.E005     TIMEZONE is not the name of a known time zone.
 cronductor.E006     CACHE is not an alias of CACHES.
-cronductor.E007     BACKEND cannot be imported or is not a lock backend.
+cronductor.E007     BACKEND cannot be imported or is not a whole lock backend.
 cronductor.E008     ON_ERROR cannot be imported or called.
 cronductor.E009     A job's grace is shorter than the ttl that it has from DEFAULT_TTL.
 cronductor.E010     With ``--deploy``: no backend is named, and the cache is not in Redis.

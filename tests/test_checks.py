@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from django.test import override_settings
 from django_cronductor import checks
 from django_cronductor.backends import LOCAL_BACKEND
 from django_cronductor.backends.base import LockBackend
+from django_cronductor.backends.local import LocalBackend
 from django_cronductor.conf import Config
 from django_cronductor.jobs import JobRegistry, registry
 
@@ -27,7 +29,7 @@ def redis_cache(location: object = "redis://127.0.0.1:1/5", backend: str = DJANG
     return {"BACKEND": backend, "LOCATION": location, "OPTIONS": options}
 
 
-class SharedBackend(LockBackend):
+class SharedBackend(LocalBackend):
     """Stand for a third party's backend, with a check of its own."""
 
     shared = True
@@ -41,6 +43,20 @@ class LonelyBackend(SharedBackend):
     """Stand for a backend in process memory."""
 
     shared = False
+
+
+class PartOfABackend(LockBackend):
+    """Stand for a backend that is begun: nothing of it is there but its place."""
+
+    def describe(self) -> str:
+        return "nowhere"
+
+
+class HeadstrongBackend(SharedBackend):
+    """Stand for a backend that is made in a way of its own."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
 
 
 SHARED = "tests.test_checks.SharedBackend"
@@ -109,6 +125,19 @@ class TestSettings:
     @pytest.mark.parametrize("path", ["nowhere.Backend", "tests.test_checks.run", "Backend", 7])
     def test_e007_backend_that_is_none(self, path: object) -> None:
         assert ids(run(BACKEND=path, deploy=True)) == ["E007"]
+
+    @pytest.mark.parametrize(
+        ("path", "lacks"),
+        [
+            ("django_cronductor.backends.base.LockBackend", "shared, acquire, claim, close, declare, describe, .*, time"),
+            ("tests.test_checks.PartOfABackend", "shared, acquire, claim, close, declare, force_release, .*, time"),
+            ("tests.test_checks.HeadstrongBackend", "an __init__ that takes cache and prefix by name"),
+        ],
+    )
+    def test_e007_backend_that_lacks_something(self, path: str, lacks: str) -> None:
+        [message] = run(BACKEND=path, deploy=True)
+        assert message.id == "cronductor.E007"
+        assert re.fullmatch(rf"CRONDUCTOR\[\"BACKEND\"\] names '{path}', which lacks {lacks}\.", message.msg)
 
     @pytest.mark.parametrize("path", ["nowhere.report", "tests.test_checks.SHARED"])
     def test_e008_error_function_that_is_none(self, path: str) -> None:

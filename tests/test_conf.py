@@ -18,6 +18,7 @@ from django.test import override_settings
 
 from django_cronductor import backends
 from django_cronductor.backends.base import LockBackend
+from django_cronductor.backends.local import LocalBackend
 from django_cronductor.conf import Config, get_config, lenient_config, problems, scheduler_options
 from django_cronductor.exceptions import ConfigurationError
 
@@ -45,10 +46,24 @@ class PrefixedRedisCache(RedisCache):
     """Stand for a project's own cache class."""
 
 
-class Backend(LockBackend):
+class Backend(LocalBackend):
     """Stand for a third party's backend."""
 
     shared = True
+
+
+class FailingBackend(Backend):
+    """Stand for a backend that cannot be made here."""
+
+    def __init__(self, **options: str) -> None:
+        raise OSError("no route to redis://user:sesame-open@db")
+
+
+class RefusingBackend(Backend):
+    """Stand for a backend that says itself what is wrong in the settings."""
+
+    def __init__(self, **options: str) -> None:
+        raise ConfigurationError("Set LOCK_DIRECTORY.")
 
 
 @pytest.fixture(autouse=True)
@@ -429,3 +444,19 @@ class TestBackend:
     def test_importing_the_package_imports_no_driver(self) -> None:
         code = "import sys, django_cronductor.backends; sys.exit('redis' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+    def test_a_backend_that_cannot_be_made_is_named_with_the_reason_and_without_passwords(self) -> None:
+        with (
+            settings(BACKEND="tests.test_conf.FailingBackend"),
+            pytest.raises(ConfigurationError, match=r'CRONDUCTOR\["BACKEND"\]') as caught,
+        ):
+            backends.create_backend()
+        assert "tests.test_conf.FailingBackend cannot be made (OSError: no route to redis://" in str(caught.value)
+        assert "sesame-open" not in str(caught.value)
+
+    def test_what_a_backend_says_itself_of_the_settings_is_said(self) -> None:
+        with (
+            settings(BACKEND="tests.test_conf.RefusingBackend"),
+            pytest.raises(ConfigurationError, match=r"^Set LOCK_DIRECTORY\.$"),
+        ):
+            backends.create_backend()

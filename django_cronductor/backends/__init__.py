@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 
 from django_cronductor.conf import Config, get_config, import_named
-from django_cronductor.exceptions import ConfigurationError
+from django_cronductor.exceptions import ConfigurationError, CronductorError
+from django_cronductor.masking import describe
 
 if TYPE_CHECKING:
     from django_cronductor.backends.base import LockBackend
@@ -26,16 +28,27 @@ REDIS_CACHES = {
 
 
 def create_backend(config: Config | None = None) -> LockBackend:
-    """Return a new lock backend as the settings ask for it. Raises ConfigurationError as `resolve_backend_class`."""
+    """Return a new lock backend as the settings ask for it. Raises ConfigurationError if there is none, or it fails."""
     config = config or get_config()
-    return resolve_backend_class(config)(cache=config.cache, prefix=config.prefix)
+    backend = resolve_backend_class(config)
+    try:
+        return backend(cache=config.cache, prefix=config.prefix)
+    except CronductorError:
+        raise
+    # Whatever it raises, the setting that names it is where to look.
+    except Exception as error:
+        said = describe(error)
+        raise ConfigurationError(
+            f'CRONDUCTOR["BACKEND"]: the lock backend {backend.__module__}.{backend.__qualname__} cannot be made '
+            f"({said['error_type']}: {said['error_message']})."
+        ) from error
 
 
 def resolve_backend_class(config: Config | None = None) -> type[LockBackend]:
     """
     Return the class that BACKEND names, or else the one that fits the cache.
 
-    Raises ConfigurationError if it cannot be imported or is no LockBackend, or if none is named and none fits.
+    Raises ConfigurationError if it cannot be imported or is not a whole LockBackend, or if none is named and none fits.
     """
     from django_cronductor.backends.base import LockBackend
 
@@ -44,7 +57,19 @@ def resolve_backend_class(config: Config | None = None) -> type[LockBackend]:
     backend = import_named(path, 'CRONDUCTOR["BACKEND"]')
     if not isinstance(backend, type) or not issubclass(backend, LockBackend):
         raise ConfigurationError(f'CRONDUCTOR["BACKEND"] names {path!r}, which is not a subclass of LockBackend.')
+    if missing := _missing(backend):
+        raise ConfigurationError(f'CRONDUCTOR["BACKEND"] names {path!r}, which lacks {", ".join(missing)}.')
     return backend
+
+
+def _missing(backend: type[LockBackend]) -> list[str]:
+    """Return what a subclass has to define and does not."""
+    missing = sorted(getattr(backend, "__abstractmethods__", ()))
+    try:
+        inspect.signature(backend).bind(cache="", prefix="")
+    except TypeError:
+        missing.insert(0, "an __init__ that takes cache and prefix by name")
+    return missing if hasattr(backend, "shared") else ["shared", *missing]
 
 
 def is_redis_cache(alias: str) -> bool:
