@@ -129,7 +129,7 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("path", "lacks"),
         [
-            ("django_cronductor.backends.base.LockBackend", "shared, acquire, claim, close, declare, describe, .*, time"),
+            ("django_cronductor.backends.base.LockBackend", "shared, acquire, claim, close, .*, time"),
             ("tests.test_checks.PartOfABackend", "shared, acquire, claim, close, declare, force_release, .*, time"),
             ("tests.test_checks.HeadstrongBackend", "an __init__ that takes cache and prefix by name"),
         ],
