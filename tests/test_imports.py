@@ -21,7 +21,7 @@ LAYERS = [
     {"exceptions", "signals", "clock", "fields", "instants", "logs", "testing.clock"},
     # What is made of these alone.
     {"durations", "keys", "handlers", "schedules", "masking", "models", "migrations"}
-    | {"backends.base", "store", "waiting", "workers"},
+    | {"backends.base", "backends.connections", "store", "waiting", "workers"},
     # Declarations; stores; what is done with a lease.
     {"jobs", "records", "conf", "backends.redis", "backends.local", "leases"},
     # One run; what is next; which store.
@@ -137,7 +137,7 @@ def test_the_loop_knows_neither_settings_nor_models_nor_who_puts_it_together(nam
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("backends.")])
 def test_backends_know_nothing_of_jobs(name: str) -> None:
-    assert own_imports(name) <= {"backends.base", "exceptions", "logs"}
+    assert own_imports(name) <= {"backends.base", "backends.connections", "exceptions", "logs"}
 
 
 def test_the_contract_of_backends_knows_no_backend_and_no_cache() -> None:

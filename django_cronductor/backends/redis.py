@@ -12,18 +12,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from functools import cache, cached_property, partial
-from importlib import import_module
 from itertools import repeat
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
-from django.conf import settings
 from django.core.cache import caches
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004
-from django.core.exceptions import ImproperlyConfigured
 
 from django_cronductor.backends.base import (
     INSTANCE_LIFETIME,
@@ -45,6 +40,7 @@ from django_cronductor.backends.base import (
     Reply,
     rest_of,
 )
+from django_cronductor.backends.connections import CachePool, find_pool
 from django_cronductor.exceptions import BackendError, BackendRefused, ConfigurationError
 
 T = TypeVar("T")
@@ -80,28 +76,6 @@ CLUSTER = re.compile(r"\b(MOVED|CLUSTERDOWN|MovedError|ClusterDownError|SELECT i
 NO_PASSWORD = re.compile(
     r"HELLO must be called with the client already authenticated|\bNOAUTH\b|Authentication required"
 )
-CLUSTER_CACHES = "django_valkey.cluster_cache."
-"""The module whose caches are clients of a whole cluster, which they connect to when they are made."""
-
-UNREADABLE = (ValueError, TypeError, IndexError, KeyError, ImportError, ImproperlyConfigured)
-"""What the makers of a pool raise at an address, or options, that they cannot read."""
-BAD_LOCATION = (
-    'CACHES[{alias!r}]["LOCATION"] (with the OPTIONS beside it) is no address of a Redis server. Write '
-    '"redis://user:password@host:6379/1", with rediss:// for TLS, or "unix:///path/of/socket?db=1", and in a password '
-    "%2F for /, %3F for ?, %23 for #, %40 for @, %3A for : and %25 for %."
-)
-BAD_OPTION = (
-    'CACHES[{alias!r}]["OPTIONS"] has {option!r}, which no connection to Redis takes. The cache of Django passes its '
-    "OPTIONS on to redis-py, which has the password as 'password' and the database number as 'db'; 'PASSWORD' and "
-    "'CONNECTION_POOL_KWARGS' are options of django-redis and django-valkey."
-)
-BAD_IMPORT = (
-    "CACHES[{alias!r}] names something that cannot be imported ({reason}): mend the path, or install its package."
-)
-NO_POOL = (
-    "The cache {alias!r} {reason}: name a cache of Django's RedisCache, django-redis or django-valkey on one server "
-    '(or Sentinel) in CRONDUCTOR["CACHE"].'
-)
 
 
 @cache
@@ -124,14 +98,15 @@ class RedisBackend(LockBackend):
 
     def describe(self) -> str:
         """Say which server and database, never the password."""
-        arguments = self._pool.connection_kwargs
+        pool, driver = self._cache_pool.pool, self._cache_pool.driver
+        arguments = pool.connection_kwargs
         if "path" in arguments:
             place = arguments["path"]
-        elif hasattr(self._pool, "service_name"):
-            place = f"service {self._pool.service_name}"
+        elif hasattr(pool, "service_name"):
+            place = f"service {pool.service_name}"
         else:
             place = f"{arguments.get('host', 'localhost')}:{arguments.get('port', 6379)}"
-        if issubclass(self._pool.connection_class, self._driver.SSLConnection):
+        if issubclass(pool.connection_class, driver.SSLConnection):
             place += " with TLS"
         return f"Redis at {place}, database {arguments.get('db') or 0} (cache {self.cache!r})"
 
@@ -263,7 +238,7 @@ class RedisBackend(LockBackend):
         """Read jobs and the instances: one call for each thousand jobs."""
         reply, alive = self._states(keys)
         if isinstance(alive, str):
-            raise self._failure(alive, self._pool)
+            raise self._failure(alive)
         instances = self._read(lambda: {alive[i]: int(float(alive[i + 1])) for i in range(0, len(alive), 2)})
         if isinstance(instances, BackendError):
             raise instances
@@ -352,112 +327,29 @@ class RedisBackend(LockBackend):
     # Connections.
 
     @cached_property
-    def _pool(self) -> Any:
-        """The cache's own pool, whose arguments ours are made with; no connection is taken from it."""
-        owner = self._owner()
-        if any(cls.__module__.startswith(CLUSTER_CACHES) for cls in type(owner).__mro__):
-            reason = "is a client of a cluster, and clusters are not supported"
-            raise ConfigurationError(NO_POOL.format(alias=self.cache, reason=reason))
-        try:
-            # Always the writer: a reader may not have heard yet that a lease was taken.
-            if hasattr(owner, "client"):
-                client = owner.client.get_client(write=True)
-            else:
-                client = owner._cache.get_client(write=True)
-            pool = client.connection_pool
-        except AttributeError as error:
-            reason = "gives no Redis connection pool: it is not a Redis cache"
-            raise ConfigurationError(NO_POOL.format(alias=self.cache, reason=reason)) from error
-        except UNREADABLE as error:
-            raise self._unreadable(error) from None
-        self._driver = _driver(client)
-        exceptions = self._driver.exceptions
-        self._driver_error = getattr(exceptions, "RedisError", None) or exceptions.ValkeyError
-        return pool
+    def _cache_pool(self) -> CachePool:
+        return find_pool(self.cache)
 
     # Two pools, so that a burst of claims never starves renewals: each thread takes a connection of its own.
 
     @cached_property
     def _claims(self) -> Any:
-        return self._client()
+        return self._cache_pool.new_client(self.timeout)
 
     @cached_property
     def _upkeep(self) -> Any:
-        return self._client()
-
-    def _client(self) -> Any:
-        pool = self._pool
-        arguments = self._arguments(pool)
-        if hasattr(pool, "sentinel_manager"):
-            arguments["service_name"] = pool.service_name
-            arguments["sentinel_manager"] = self._sentinels(pool.sentinel_manager)
-        return self._client_like(pool, arguments)
-
-    def _client_like(self, pool: Any, arguments: dict[str, Any]) -> Any:
-        try:
-            fresh = type(pool)(connection_class=pool.connection_class, **arguments)
-            pool.connection_class(**fresh.connection_kwargs)  # Which connects to nothing.
-        except UNREADABLE as error:
-            raise self._unreadable(error) from None
-        driver = self._driver
-        return driver.Redis(connection_pool=fresh) if hasattr(driver, "Redis") else driver.Valkey(connection_pool=fresh)
-
-    def _owner(self) -> Any:
-        try:
-            return caches[self.cache]
-        except UNREADABLE as error:
-            raise self._unreadable(error) from None
-
-    def _unreadable(self, error: Exception) -> ConfigurationError:
-        """Say which setting cannot be read; never in the driver's words, which may hold a part of the password."""
-        if isinstance(error, ImportError):
-            return ConfigurationError(BAD_IMPORT.format(alias=self.cache, reason=error))
-        options: Any = settings.CACHES[self.cache].get("OPTIONS") or {}
-        named = [name for name in options if isinstance(error, TypeError) and repr(name) in str(error)]
-        text = BAD_OPTION.format(alias=self.cache, option=named[0]) if named else BAD_LOCATION.format(alias=self.cache)
-        return ConfigurationError(text)
-
-    def _sentinels(self, theirs: Any) -> Any:
-        """Return the same sentinels by our timeouts: one that hangs is to keep nobody from asking the next."""
-        ours = copy(theirs)
-        pools = [sentinel.connection_pool for sentinel in theirs.sentinels]
-        ours.sentinels = [self._client_like(pool, self._arguments(pool)) for pool in pools]
-        return ours
-
-    def _arguments(self, pool: Any) -> dict[str, Any]:
-        """Return the arguments of a pool's connections, with what we want otherwise."""
-        driver = self._driver
-        own = ("orig_", "maint_", "maintenance_", "oss_", "himport_", "event_", "connection_pool")
-        arguments = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(own)}
-        arguments |= {
-            "socket_timeout": self.timeout,
-            "socket_connect_timeout": self.timeout,
-            # A call that is sent again by the driver would hide how old its answer is.
-            "retry": import_module(f"{driver.__name__}.retry").Retry(
-                import_module(f"{driver.__name__}.backoff").NoBackoff(), 0
-            ),
-            "retry_on_timeout": False,
-            "retry_on_error": [],
-            "health_check_interval": 0,
-            "decode_responses": True,
-            "encoding": "utf-8",
-            "encoding_errors": "replace",
-        }
-        if hasattr(driver, "maint_notifications"):
-            # They stretch timeouts while a server is under maintenance: ours are what a lease depends on.
-            arguments["maint_notifications_config"] = driver.maint_notifications.MaintNotificationsConfig(enabled=False)
-        return arguments
+        return self._cache_pool.new_client(self.timeout)
 
     # Calls.
 
     def _call(self, send: Callable[[], T]) -> T:
-        pool = self._pool
+        theirs = self._cache_pool
         try:
             return send()
-        except (self._driver_error, OSError) as error:
+        except (theirs.error, OSError) as error:
             self._connect_anew()
-            failure = self._failure(f"{type(error).__name__}: {error}", pool)
-            exceptions = self._driver.exceptions
+            failure = self._failure(f"{type(error).__name__}: {error}")
+            exceptions = theirs.driver.exceptions
             failure.unanswered = isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError, OSError))
             raise failure from error
 
@@ -472,8 +364,8 @@ class RedisBackend(LockBackend):
             except TypeError:  # A BlockingConnectionPool of redis-py 5 can only end those of other threads, too.
                 self.__dict__.pop(name, None)
 
-    def _failure(self, text: str, pool: Any) -> BackendError:
-        password = pool.connection_kwargs.get("password")
+    def _failure(self, text: str) -> BackendError:
+        password = self._cache_pool.pool.connection_kwargs.get("password")
         if password:
             text = text.replace(str(password), "***")
         if CLUSTER.search(text):
@@ -492,7 +384,7 @@ class RedisBackend(LockBackend):
             client = self._upkeep if upkeep else self._claims
             try:
                 return client.evalsha(sha, len(keys), *keys, *arguments)
-            except self._driver.exceptions.NoScriptError:
+            except self._cache_pool.driver.exceptions.NoScriptError:
                 return client.eval(source, len(keys), *keys, *arguments)  # Which the server remembers.
 
         reply: list[Any] = self._call(send)
@@ -558,12 +450,12 @@ class RedisBackend(LockBackend):
         try:
             return read()
         except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
-            failure = self._failure(f"what is stored cannot be read ({type(error).__name__}: {error})", self._pool)
+            failure = self._failure(f"what is stored cannot be read ({type(error).__name__}: {error})")
             failure.__cause__ = error
             return failure
 
     def _said(self, text: str) -> BackendError:
-        failure = self._failure(text, self._pool)
+        failure = self._failure(text)
         if isinstance(failure, BackendRefused) or EVERY_KEY.search(text):
             raise failure
         return failure
@@ -587,15 +479,6 @@ def _deployment_messages(backend: RedisBackend) -> list[CheckMessage]:
         return [Error(f"The lock store cannot be used. {error}", hint=hint, id="cronductor.E101")]
     finally:
         backend.close()
-
-
-def _driver(client: Any) -> ModuleType:
-    """Return the package that the client is from, redis or valkey, also for a subclass of its client."""
-    for kind in type(client).__mro__:
-        package = kind.__module__.partition(".")[0]
-        if package in ("redis", "valkey"):
-            return import_module(package)
-    raise ConfigurationError(f"{type(client).__name__} is neither a client of redis nor one of valkey.")
 
 
 def _known(value: int | None) -> int | str:

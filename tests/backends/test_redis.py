@@ -174,7 +174,7 @@ class TestConnection:
                 backend.heartbeat("i")
             assert client.info("stats")["total_connections_received"] == before + 2
             # The cache's own pool has not been touched.
-            assert caches["locks"]._cache.get_client(write=True).connection_pool is backend._pool  # type: ignore[attr-defined]
+            assert caches["locks"]._cache.get_client(write=True).connection_pool is backend._cache_pool.pool  # type: ignore[attr-defined]
 
     def test_close_ends_the_connections_and_a_later_call_opens_them_again(
         self, backend_on: Any, server: RedisServer
@@ -739,7 +739,7 @@ class TestRefusals:
     @pytest.mark.parametrize("word", [*REFUSALS, *PHRASES, *map(str.swapcase, PHRASES)])
     def test_each_code_and_phrase_of_refusal_is_known(self, backend_on: Any, redis_url: str, word: str) -> None:
         backend = backend_on(redis_url)
-        assert isinstance(backend._failure(f"said: {word}, sorry", backend._pool), BackendRefused)
+        assert isinstance(backend._failure(f"said: {word}, sorry"), BackendRefused)
 
     @pytest.mark.parametrize(
         "text",
@@ -755,7 +755,7 @@ class TestRefusals:
     )
     def test_what_may_pass_is_no_refusal(self, backend_on: Any, redis_url: str, text: str) -> None:
         backend = backend_on(redis_url)
-        error = backend._failure(text, backend._pool)
+        error = backend._failure(text)
         assert str(error).endswith(text)
         assert not isinstance(error, BackendRefused)
 
