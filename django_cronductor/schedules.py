@@ -504,7 +504,7 @@ class Schedule:
     correction, and nothing is made up for it. Immutable, and safe in threads.
     """
 
-    __slots__ = ("_calm", "_expression", "_fingerprint", "_pattern", "_zone")
+    __slots__ = ("_expression", "_fingerprint", "_known_day", "_pattern", "_zone")
 
     def __init__(self, expression: str, timezone: str | ZoneInfo = "UTC", key: str | None = None) -> None:
         if key is not None and not isinstance(key, str):
@@ -514,8 +514,9 @@ class Schedule:
         self._zone = _read_zone(timezone)
         meaning = f"{self._pattern.meaning()} {self._zone.key}"
         self._fingerprint = hashlib.sha256(meaning.encode()).hexdigest()[:16]
-        # A memo: the last matching day, as far as one offset holds on it (from, until, its midnight), in UTC seconds.
-        self._calm = (0, 0, 0)
+        # A memo: the last matching day, where an answer needs no search, as far as one offset holds on it
+        # (from, until, its midnight, before which none of it is), in UTC seconds.
+        self._known_day = (0, 0, 0)
 
     @property
     def expression(self) -> str:
@@ -569,7 +570,7 @@ class Schedule:
     def next_after_ms(self, epoch_ms: int) -> int | None:
         """Return the first occurrence strictly later, all in whole milliseconds since the epoch."""
         instant = epoch_ms // 1000 + 1
-        start, end, midnight = self._calm
+        start, end, midnight = self._known_day
         if start <= instant < end:
             time = self._pattern.time_from(instant - midnight)
             if 0 <= time < end - midnight:
@@ -581,10 +582,10 @@ class Schedule:
     def latest_until_ms(self, epoch_ms: int) -> int | None:
         """Return the last occurrence not later, all in whole milliseconds since the epoch."""
         instant = epoch_ms // 1000
-        start, end, midnight = self._calm
+        start, end, midnight = self._known_day
         if start <= instant < end:
             time = self._pattern.time_until(instant - midnight)
-            if time >= 0 and time >= start - midnight:
+            if time >= start - midnight:  # Which -1, that there is none, never is.
                 return (midnight + time) * 1000
             instant = start - 1
         found = self._previous(instant)
@@ -625,7 +626,7 @@ class Schedule:
         fixed, nearest, zone = self._pattern.fixed, self._pattern.nearest, self._zone
         at = max(at, _FIRST)
         period = _period(zone, at)
-        searched, wall = 1, 0  # nothing matches from the wall second `searched` until `wall`
+        searched, wall = 1, 0  # nothing matches from the wall second `searched` until `wall`: at first an empty range
         while at <= _LAST:
             start, end, offset, opens = period
             lowest = at + offset
@@ -673,7 +674,7 @@ class Schedule:
         start, end, offset, opens = period
         midnight = wall - wall % _DAY - offset
         tomorrow = midnight + _DAY
-        self._calm = (max(midnight, start + 1, opens - offset), end if end < tomorrow else tomorrow, midnight)
+        self._known_day = (max(midnight, start + 1, opens - offset), end if end < tomorrow else tomorrow, midnight)
 
 
 def _clock(wall: int) -> str:
