@@ -74,20 +74,25 @@ class HeldLock:
 
     @property
     def lost(self) -> bool:
-        """Tell whether another may have the lock by now. Once true, it stays so."""
-        return self._held.lost
+        """
+        Tell whether another may have the lock by now. Once true, it stays so.
+
+        It is so after the release, and in a forked child.
+        """
+        return self._released or self._held.lost or not self._holder.is_ours
 
     def check(self) -> None:
         """Raise LeaseLost if another may have the lock by now."""
         if self.lost:
-            raise LeaseLost(f"The lock {self.key} (fencing token {self.fencing_token}) is lost: another may have it.")
+            what = "lost" if self._held.lost else "not held here any more"
+            raise LeaseLost(f"The lock {self.key} (fencing token {self.fencing_token}) is {what}: another may have it.")
 
     def release(self) -> None:
         """Give the lock back; once is enough. Raises LeaseLost if it was lost before, BackendError if that failed."""
         if self._released or not self._holder.is_ours:
             return
         self._released = True
-        lost = self.lost
+        lost = self._held.lost
         self._holder.release(self._held)
         if lost:
             raise LeaseLost(f"The lock {self.key} (fencing token {self.fencing_token}) was lost before its release.")

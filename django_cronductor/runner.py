@@ -111,8 +111,13 @@ class RunContext:
 
     @property
     def lease_lost(self) -> bool:
-        """Tell whether another may be running this job by now. Once true, it stays so."""
-        return self._held.lost
+        """
+        Tell whether another may be running this job by now. Once true, it stays so.
+
+        After the end of the run it is true as well, for its lease was given back: that it was lost on the way, the
+        outcome tells.
+        """
+        return self._held.lost or self._held.ended
 
     @property
     def stopping(self) -> bool:
@@ -122,8 +127,9 @@ class RunContext:
     def check(self) -> None:
         """Raise LeaseLost or Stopping if this run should not go on: call it where the work may be left."""
         if self.lease_lost:
+            what = "lost" if self._held.lost else "given back"
             raise LeaseLost(
-                f"The lease of {self.key} is lost (fencing token {self.fencing_token}): another may run it."
+                f"The lease of {self.key} is {what} (fencing token {self.fencing_token}): another may run it."
             )
         if self._told_to_stop is not None:
             raise Stopping(f"{self.key} is to stop: {self._told_to_stop}.")
@@ -184,7 +190,7 @@ class Run:
     @property
     def is_over(self) -> bool:
         """Tell whether its handler is not to be started any more."""
-        return self.timed_out or self.interrupted or self.context.lease_lost
+        return self.timed_out or self.interrupted or self.held.lost
 
     @property
     def is_too_late(self) -> bool:
@@ -407,7 +413,7 @@ class Runner:
     def _outcome(self, run: Run, error: BaseException | None) -> Outcome:
         if run.timed_out:
             return "timed out"
-        if run.context.lease_lost:
+        if run.held.lost:
             return "lost"
         if run.interrupted or isinstance(error, Stopping):
             return "interrupted"

@@ -267,9 +267,9 @@ class TestLock:
                 run_exclusive("a", logged(func))
         assert run_exclusive("a", lambda: iter([1])).acquired
 
-        async def coroutine() -> None: ...
     def test_what_works_on_after_its_call_cannot_be_decorated(self) -> None:
 
+        async def coroutine() -> None: ...
         def generator() -> Iterator[None]:
             yield
 
@@ -360,6 +360,17 @@ class TestTryLock:
     def test_its_repr_names_it(self, backend: str) -> None:
         with lock("a") as held:
             assert repr(held) == f"<HeldLock a, fencing token {held.fencing_token}>"
+
+    def test_once_released_another_may_have_it(self, backend: str) -> None:
+        held = try_lock("a")
+        assert held is not None
+        held.check()
+        with held:
+            with held:
+                assert not held.lost
+            assert held.lost
+            with pytest.raises(LeaseLost, match=r"The lock a \(fencing token \d+\) is not held here any more"):
+                held.check()
 
 
 class TestRunExclusive:
@@ -773,3 +784,19 @@ with locks._current_lock:
 """
         with child(FORK + code, shared) as process:
             assert line_of(process) == "exit code 0"
+    def test_a_forked_child_knows_that_it_does_not_hold_its_parents_lock(self, shared: str) -> None:
+        code = """
+from django_cronductor import LeaseLost
+with lock("a") as held:
+    def work():
+        try:
+            held.check()
+        except LeaseLost:
+            return held.lost
+    in_child(work)
+    held.check()
+    print(held.lost, flush=True)
+"""
+        with child(FORK + code, shared) as process:
+            assert [line_of(process), line_of(process)] == ["exit code 0", "False"]
+

@@ -169,15 +169,32 @@ async def awaited_generator() -> Iterator[bool]:
 
 class TestContext:
     def test_a_handler_that_takes_the_context_is_passed_what_the_run_knows_of_itself(self, world: World) -> None:
+        def handler(context: RunContext) -> None:
+            seen.append(context)
+            flags.append((context.lease_lost, context.stopping))
+            context.check()
+
         seen: list[RunContext] = []
-        run = world.execute(seen.append, takes_context=True)
+        flags: list[tuple[bool, bool]] = []
+        run = world.execute(handler, takes_context=True)
         (context,) = seen
         assert context is run.context
+        assert flags == [(False, False)]
         assert context.key == "job-0"
         assert context.scheduled_at == datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
         assert (context.trigger, context.fencing_token, context.instance, context.missed) == ("schedule", 42, "me", 3)
-        assert (context.lease_lost, context.stopping) == (False, False)
-        context.check()
+
+    def test_once_the_run_has_ended_another_may_run_the_job(self, world: World) -> None:
+        seen: list[tuple[str, bool]] = []
+        with (
+            receiving(signals.job_started, lambda context, **details: seen.append(("started", context.lease_lost))),
+            receiving(signals.job_finished, lambda context, **details: seen.append(("finished", context.lease_lost))),
+        ):
+            context = world.execute(lambda: None).context
+        assert seen == [("started", False), ("finished", True)]
+        assert world.outcome == "succeeded"
+        with pytest.raises(LeaseLost, match=r"job-0 is given back \(fencing token 42\): another may run it"):
+            context.check()
 
     def test_others_are_called_without_arguments(self, world: World) -> None:
         calls: list[tuple[Any, ...]] = []
@@ -277,7 +294,7 @@ class TestOutcome:
         with receiving(signals.job_finished, lambda **details: world.clock.advance(TTL)):
             run = world.execute(lambda: None)
         assert world.outcome == "succeeded"
-        assert not run.context.lease_lost
+        assert not run.held.lost
 
     @pytest.mark.parametrize("error", [None, ValueError("x"), Stopping("x"), LeaseLost("x")])
     def test_a_timeout_comes_before_everything_else(self, world: World, error: Exception | None) -> None:

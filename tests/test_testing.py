@@ -154,6 +154,14 @@ class TestRunJob:
         with pytest.raises(ValueError, match="make_context"):
             run_job(job, context=context, scheduled_at=utc(5))
 
+    def test_a_context_is_for_one_run(self, registry: JobRegistry) -> None:
+        context = make_context("a")
+        job = registry.schedule("@daily", lambda: None, key="a")
+        assert run_job(job, context=context).outcome == "succeeded"
+        assert context.lease_lost
+        with pytest.raises(ValueError, match="The run of this context has ended"):
+            run_job(job, context=context)
+
     def test_an_error_fails_the_run_and_is_returned(self, registry: JobRegistry) -> None:
         error = KeyError("x")
 

@@ -88,14 +88,17 @@ def run_job(
     Run a job in this thread, as runcron would, and return how that went: its handler, after `when`.
 
     No lock store and no history take part, and the job's `timeout` does not pass. `context` is one from `make_context`,
-    for what there is to say beside `scheduled_at`. With `announce=False` no receiver of a signal hears of the run, and
-    ON_ERROR is not called. With `raise_errors` an error of the handler, or of `when`, is raised. Raises JobNotFound.
+    for this run alone, where there is more to say than `scheduled_at`. With `announce=False` no receiver of a signal
+    hears of the run, and ON_ERROR is not called. With `raise_errors` an error of the handler, or of `when`, is raised.
+    Raises JobNotFound.
     """
     job = registry.get(job) if isinstance(job, str) else job
     if context is None:
         context = make_context(job.key, scheduled_at=scheduled_at)
     elif scheduled_at is not None:
         raise ValueError("Give scheduled_at to make_context, where the rest of the context is given.")
+    elif context._held.ended:
+        raise ValueError("The run of this context has ended: make another for the next.")
     noting = _Runner(ErrorReports(get_config().resolve_on_error() if announce else None))
     with surroundings(announce):
         noting.execute(Run(job, context, context._held))
