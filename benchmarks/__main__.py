@@ -38,6 +38,7 @@ def read(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure ours and each peer in turn.")
     parser.add_argument("--only", nargs="+", metavar="FIGURE", choices=FIGURES + ON_REQUEST, default=FIGURES)
     parser.add_argument("--growth", action="store_true", help="measure the growth, too, which takes long")
+    parser.add_argument("--without-peers", action="store_true", help="measure ours alone: on another Python, say")
     parser.add_argument("--quick", action="store_true", help="little of everything, once: does it work?")
     parser.add_argument("--repeats", type=int, default=5, help="how often everything is measured, 5 by default")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
@@ -57,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = read(arguments)
     figures: dict[str, list[Row]] = {}
     titles: dict[str, str] = {}
-    with Bench(Environments(options.venvs), quick=options.quick, repeats=options.repeats) as bench:
+    environments, peers = Environments(options.venvs), not options.without_peers
+    with Bench(environments, quick=options.quick, repeats=options.repeats, peers=peers) as bench:
         found = machine(bench.redis.info("server"), bench.repeats)
         for name, value in found.items():
             print(f"{name:<10} {value}")

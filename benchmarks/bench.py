@@ -94,10 +94,13 @@ class Rows:
 class Bench:
     """Runs contenders against a private Redis, which is emptied before each."""
 
-    def __init__(self, environments: Environments, *, quick: bool = False, repeats: int = 5) -> None:
+    def __init__(
+        self, environments: Environments, *, quick: bool = False, repeats: int = 5, peers: bool = True
+    ) -> None:
         self.environments = environments
         self.quick = quick
         self.repeats = 1 if quick else repeats
+        self._peers = peers
         self.left_out: list[str] = []
         """What could not be measured, and why."""
         self.server = RedisServer()
@@ -155,7 +158,7 @@ class Bench:
     def rounds(self, contenders: Sequence[str]) -> Iterable[str]:
         """Yield the contenders in turn, as often as everything is repeated: what disturbs, disturbs them all."""
         for _ in range(self.repeats):
-            yield from contenders
+            yield from (name for name in contenders if self._peers or name.startswith("ours"))
 
     def attempt(self, contender: str, measure: Callable[[], object]) -> None:
         """Measure; a peer that fails, or cannot be installed, is left out, and said to be."""

@@ -114,6 +114,11 @@ def test_who_loses_jobs_of_a_burst_has_no_time_that_could_win(tmp_path: Path) ->
     assert "rq cron (rq cron gave no result.)" in bench.left_out
 
 
+def test_ours_can_be_measured_alone(tmp_path: Path) -> None:
+    bench = Bench(Environments(tmp_path), repeats=2, peers=False)
+    assert list(bench.rounds(["ours", "huey", "ours, log at WARNING"])) == ["ours", "ours, log at WARNING"] * 2
+
+
 def test_ours_may_lose_no_job_of_a_burst(tmp_path: Path) -> None:
     with pytest.raises(MeasurementFailed, match="ours started 99 of 100 jobs"):
         burst.measure(Canned(tmp_path, {"ours": burst_of(99)}))
