@@ -279,6 +279,28 @@ class Cron(Project):
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "django", *arguments]
 
+    @property
+    def buffered(self) -> dict[str, str]:
+        """Return an environment in which what is printed is written at the end."""
+        return {name: value for name, value in self.environment.items() if name != "PYTHONUNBUFFERED"}
+
+    def redirected(self, place: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run it with its output where a shell sends it."""
+        return subprocess.run(
+            ["sh", "-c", f'exec "$@" {place}', "sh", *self.command(*arguments)],
+            env=self.buffered,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE,
+        )
+
+
+PRINTING = """
+@cron("0 0 1 1 *")
+def prints():
+    print("42 users")
+"""
 
 WORK = """
 import threading
@@ -340,6 +362,40 @@ class TestProcess:
         assert "Traceback" not in said
         assert "BrokenPipe" not in said
         assert process.returncode == 1
+
+    @pytest.mark.parametrize("place", [">&-", ">/dev/full", "2>&- >&-", ">/dev/full 2>&1"])
+    def test_what_was_done_is_done_though_nothing_can_be_printed(self, project: Cron, place: str) -> None:
+        project.declare(WORK + PRINTING)
+        for arguments, code in (
+            (("run", "shop.prints"), 0),
+            (("run", "shop.ticks", "--json"), 0),
+            (("run", "shop.fails"), 1),
+            (("pause", "shop.prints"), 0),
+        ):
+            done = project.redirected(place, "cron", *arguments)
+            assert done.returncode == code, (arguments, done.stderr)
+            assert "AttributeError" not in done.stderr
+            assert "OSError" not in done.stderr
+
+    def test_what_was_done_is_done_though_nobody_reads_of_it(self, project: Cron) -> None:
+        project.declare(WORK + PRINTING)
+        command = project.command("cron", "run", "shop.prints")
+        with subprocess.Popen(
+            command, env=project.buffered, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            said = process.stderr.read()
+        assert process.returncode == 0, said
+        assert "Traceback" not in said
+
+    def test_a_list_that_cannot_be_printed_is_an_error(self, project: Cron) -> None:
+        done = project.redirected(">/dev/full", "cron", "list")
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert "What was to be said cannot be printed: " in done.stderr
+        assert project.redirected(">&-", "cron", "list").returncode == 0
 
     def test_a_terminal_without_the_characters_shows_them_as_escapes(self, project: Cron) -> None:
         project.declare(WORK.replace("def ticks", "def gr\u00fc\u00dfe"))

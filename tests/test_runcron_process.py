@@ -278,6 +278,42 @@ LOGGING = {
     assert all(line.startswith("OURS ") for line in process.lines if "shop.tick for " in line)
 
 
+@pytest.mark.parametrize("place", [">&-", ">/dev/full"])
+def test_it_runs_jobs_though_it_cannot_print(project: Project, place: str) -> None:
+    project.declare(TICKING)
+    process = Process(["sh", "-c", f'exec "$@" {place}', "sh", *project.command()], project.environment)
+    project.processes.append(process)
+    process.wait_for("succeeded after", 2)
+    assert process.stop() == 0
+    assert "Traceback" not in process.text
+    assert ("cannot be printed" in process.text) is (place == ">/dev/full")
+
+
+def test_it_runs_jobs_though_it_can_neither_print_nor_log(project: Project) -> None:
+    project.declare(TICKING)
+    heartbeat = project.directory / "alive"
+    command = ["sh", "-c", 'exec "$@" >/dev/full 2>&1', "sh", *project.command("--heartbeat-file", str(heartbeat))]
+    with subprocess.Popen(command, env=project.environment) as process:
+        deadline = time.monotonic() + DEADLINE
+        while not (heartbeat.exists() and heartbeat.stat().st_mtime > time.time() - 1):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+        process.terminate()
+        assert process.wait(DEADLINE) == 0
+
+
+def test_what_is_said_at_once_is_not_written_to_a_file_that_took_the_place_of_stderr(tmp_path: Path) -> None:
+    script = f"""
+import os
+from django_cronductor.management.process import say_at_once
+assert os.open({str(tmp_path / "file")!r}, os.O_WRONLY | os.O_CREAT) == 2
+say_at_once("Stopping")
+"""
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", script]
+    assert subprocess.run(command, cwd=ROOT, check=False, timeout=DEADLINE).returncode == 0
+    assert (tmp_path / "file").read_bytes() == b""
+
+
 def test_no_jobs_is_a_warning_and_it_waits(project: Project) -> None:
     process = project.start()
     process.wait_for("There are no jobs to run: no module named 'cron' in django_cronductor, shop declares any.")

@@ -12,8 +12,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import TextIO
 
+from django.core.management.base import BaseCommand, OutputWrapper
+
+from django_cronductor.logs import get_logger
 from django_cronductor.management.log_lines import LineHandler
+
+logger = get_logger(__name__)
 
 FAILED, USAGE, HELD, UNREACHABLE = 1, 2, 3, 4
 """The exit codes of the `cron` command beside 0; its help explains them."""
@@ -34,8 +40,9 @@ def show_logs_somewhere(level: int = logging.INFO) -> None:
 
 
 @contextlib.contextmanager
-def printing_to_anyone() -> Iterator[None]:
+def printing_to_anyone(command: BaseCommand) -> Iterator[None]:
     """Print to whatever reads: what it has no characters for as escapes, and nothing more once it has read enough."""
+    open_closed_streams(command)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -43,11 +50,57 @@ def printing_to_anyone() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()
+            flush_errors()
+            _flush_output()
     except BrokenPipeError:
-        # Or the interpreter would try to flush it again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_nowhere(sys.stdout)
         sys.exit(FAILED)
+
+
+def open_closed_streams(command: BaseCommand) -> None:
+    """Let a program that was started without stdout or stderr print nowhere: Python has None in their place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            stream = open(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)  # noqa: SIM115 - As Python opens its own.
+            setattr(sys, name, stream)
+            setattr(command, name, OutputWrapper(stream))
+
+
+@contextlib.contextmanager
+def printing_if_possible(command: BaseCommand) -> Iterator[None]:
+    """Print what is not the purpose of a command, and go on where that fails; a program prints no more then."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        logger.warning("What was to be said cannot be printed: %s", error)
+        if getattr(command, "as_program", False):
+            _print_nowhere(sys.stdout)
+
+
+def flush_errors() -> None:
+    """Drop at the end of a program what stderr cannot take."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _print_nowhere(sys.stderr)
+
+
+def _flush_output() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _print_nowhere(sys.stdout)
+        sys.exit(f"What was to be said cannot be printed: {error}")
+
+
+def _print_nowhere(stream: TextIO) -> None:
+    """Print no more, or the interpreter would write what is left, and fail with a code of its own."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 @contextlib.contextmanager
@@ -66,6 +119,8 @@ def heeding_signals(heed: Callable[[int, FrameType | None], object]) -> Iterator
 
 def say_at_once(text: str) -> None:
     """Print a line to stderr from a signal handler, which may have interrupted another who prints."""
+    if sys.__stderr__ is None:  # It was closed at the start: whatever has been opened since may be the second file.
+        return
     with contextlib.suppress(OSError):
         os.write(2, f"{text}\n".encode())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from argparse import ArgumentParser
 from typing import Any
 
@@ -13,6 +14,7 @@ from django_cronductor.instants import to_datetime
 from django_cronductor.jobs import JobRegistry
 from django_cronductor.management.actions import output
 from django_cronductor.management.actions.asking import database_wait, get_views, operator
+from django_cronductor.management.process import printing_if_possible
 from django_cronductor.operations import Done
 from django_cronductor.overview import JobView
 
@@ -128,14 +130,16 @@ def agreed(command: BaseCommand) -> bool:
 
 
 def _tell(command: BaseCommand, action: str, done: Done, as_json: bool, text: str, *, changed: bool = True) -> None:
-    if as_json:
-        told = {"action": action, "key": done.key, "changed": changed, "told": text, "ordered": done.ordered}
-        output.write_json(command, told | {"unrecorded": done.unrecorded, "released": _run(done.run)})
-    else:
-        command.stdout.write(text)
+    with printing_if_possible(command):  # It is done all the same.
+        if as_json:
+            told = {"action": action, "key": done.key, "changed": changed, "told": text, "ordered": done.ordered}
+            output.write_json(command, told | {"unrecorded": done.unrecorded, "released": _run(done.run)})
+        else:
+            command.stdout.write(text)
     if done.unrecorded is not None:
         warning = f"Who did it, and why, is not noted in the database: {output.plain(done.unrecorded)}"
-        command.stderr.write(command.style.WARNING(warning))
+        with contextlib.suppress(OSError):
+            command.stderr.write(command.style.WARNING(warning))
 
 
 def _run(run: DeadRun | None) -> dict[str, Any] | None:

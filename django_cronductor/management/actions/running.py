@@ -23,6 +23,7 @@ from django_cronductor.management.process import (
     HELD,
     exit_at_once,
     heeding_signals,
+    printing_if_possible,
     say_at_once,
     show_logs_somewhere,
 )
@@ -57,11 +58,12 @@ def run(
     # What the job prints is no part of the one document that programs read.
     with contextlib.redirect_stdout(sys.stderr) if options["json"] else contextlib.nullcontext():
         outcome, details = _run(registry, backend, key)
-    if options["json"]:
-        output.write_json(command, {"key": key, "outcome": outcome, **details})
-    elif outcome in FINE:
-        text = "its condition is not met, so it was not run" if outcome == "condition" else outcome
-        command.stdout.write(f"{output.quoted(key)}: {text}.")
+    with printing_if_possible(command):  # The outcome is what the exit code tells.
+        if options["json"]:
+            output.write_json(command, {"key": key, "outcome": outcome, **details})
+        elif outcome in FINE:
+            text = "its condition is not met, so it was not run" if outcome == "condition" else outcome
+            command.stdout.write(f"{output.quoted(key)}: {text}.")
     if outcome not in FINE:
         raise CommandError(f"{output.quoted(key)} did not succeed: {outcome}.", returncode=FAILED)
 
@@ -101,7 +103,8 @@ def _look_at_history(command: BaseCommand, registry: JobRegistry, backend: LockB
         "The locks are in the memory of each process: a runcron that is going cannot know of this run, and may start "
         "the job meanwhile."
     )
-    command.stderr.write(command.style.WARNING(text))
+    with contextlib.suppress(OSError):  # The job matters more.
+        command.stderr.write(command.style.WARNING(text))
 
 
 @contextlib.contextmanager

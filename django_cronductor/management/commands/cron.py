@@ -53,7 +53,7 @@ class Command(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program."""
         self.as_program = True
-        with printing_to_anyone():
+        with printing_to_anyone(self):
             super().run_from_argv(argv)
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -29,7 +29,10 @@ from django_cronductor.management.process import (
     FLUSH_WAIT,
     SIGNALS,
     exit_at_once,
+    flush_errors,
     heeding_signals,
+    open_closed_streams,
+    printing_if_possible,
     say_at_once,
     show_logs_somewhere,
 )
@@ -58,6 +61,7 @@ class Command(BaseCommand):
     )
     scheduler: Scheduler | None = None
     told_to_stop = False
+    as_program = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
@@ -85,9 +89,14 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program: threads that still work at the end must not hold its exit."""
+        self.as_program = True
+        open_closed_streams(self)
         with heeding_signals(self._on_signal):
             try:
                 super().run_from_argv(argv)
+                with printing_if_possible(self):
+                    sys.stdout.flush()  # What jobs have printed.
+                flush_errors()
             except SystemExit as end:
                 if end.code:
                     exit_at_once(end.code if isinstance(end.code, int) else 1)
@@ -146,7 +155,8 @@ class Command(BaseCommand):
         if self.told_to_stop:
             scheduler.stop()
         try:
-            self._introduce(scheduler, config.autodiscover, config.timezone)
+            with printing_if_possible(self):
+                self._introduce(scheduler, config.autodiscover, config.timezone)
             with (
                 taking_orders(backend, registry, history),
                 self._metrics(scheduler, history=history is not None, **options),
@@ -159,7 +169,8 @@ class Command(BaseCommand):
             if history is not None:
                 history.close()
         if options["once"] and not scheduler.begun:
-            self.stdout.write("There was nothing to run.")
+            with printing_if_possible(self):
+                self.stdout.write("There was nothing to run.")
         if code:
             self.stderr.write(self.style.ERROR("Some jobs were still running when SHUTDOWN_TIMEOUT was over."))
             sys.exit(code)
@@ -211,8 +222,9 @@ class Command(BaseCommand):
                 "--metrics-port needs prometheus-client: install django-cronductor[prometheus]."
             ) from error
         with prometheus.serving(scheduler, metrics_host or METRICS_HOST, metrics_port, history=history) as address:
-            self.stdout.write(f"Metrics: {address}")
-            self.stdout.flush()
+            with printing_if_possible(self):
+                self.stdout.write(f"Metrics: {address}")
+                self.stdout.flush()
             yield
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
