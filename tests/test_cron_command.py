@@ -182,6 +182,7 @@ class TestNext:
             (("-n", "99999999999"), "is not a number"),
             (("--from", "yesterday"), "'yesterday' is not a date or time"),
             (("--from", "2026-02-30"), "2026-02-30"),
+            (("--from", "2026-02-03T12:00+25:00"), r"[^.]\.$"),
         ],
     )
     def test_bad_input_is_refused_with_what_is_wrong(self, arguments: tuple[str, ...], message: str) -> None:

@@ -170,7 +170,8 @@ def _instant(text: str) -> datetime:
         instant = parse_datetime(text)
         day = parse_date(text) if instant is None else None
     except ValueError as error:
-        raise ArgumentTypeError(f"{text!r}: {error}.") from error
+        reason = str(error).removesuffix(".")
+        raise ArgumentTypeError(f"{text!r}: {reason}.") from error
     if day is not None:
         instant = datetime.combine(day, time())
     if instant is None:
