@@ -122,6 +122,12 @@ def test_shows_a_run_with_its_traceback_and_escapes_it(browser: Client, cron: Wo
     assert "web-1:7:cafe Fencing token: 41" in text
 
 
+def test_shows_the_digits_of_a_fencing_token_as_they_are(browser: Client, cron: World, settings: Any) -> None:
+    settings.USE_THOUSAND_SEPARATOR = True
+    run = cron.run(fencing_token=1_796_073_526_000)
+    assert "Fencing token: 1796073526000" in text_of(browser.get(run_url(run)))
+
+
 def test_nobody_adds_changes_or_deletes_runs(browser: Client, cron: World) -> None:
     run = cron.run()
     assert browser.get(runs_url() + "add/").status_code == 403

@@ -174,7 +174,7 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
             _("Time"),
             {"fields": (("shown_occurrence", "shown_start", "shown_end"), ("shown_duration", "shown_lateness"))},
         ),
-        (_("Lock"), {"fields": (("holder", "fencing_token"),)}),
+        (_("Lock"), {"fields": (("holder", "shown_token"),)}),
         (_("Error"), {"fields": ("error_type", "shown_message", "shown_traceback")}),
     )
 
@@ -296,6 +296,11 @@ class JobRunAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django's own t
     def shown_lateness(self, run: JobRun) -> str | None:
         """Return how late it began."""
         return None if run.lateness is None else words.length(run.lateness)
+
+    @admin.display(description=_("fencing token"))
+    def shown_token(self, run: JobRun) -> str | None:
+        """Return it as the log has it, without separators of thousands."""
+        return None if run.fencing_token is None else str(run.fencing_token)
 
     @admin.display(description=_("replica"))
     def shown_replica(self, run: JobRun) -> str:
