@@ -97,6 +97,11 @@ class _Field(NamedTuple):
         """Whether it starts with `*`: that alone is what Debian's rules look at."""
         return self.text.startswith("*")
 
+    @property
+    def text_for_words(self) -> str:
+        """The text as the library of words reads it alike: 9-9 and 5/90 are one value there, too."""
+        return str(self.values[0]) if len(self.values) == 1 and not self.special else self.text
+
 
 @lru_cache(maxsize=4096)
 def _read_field(kind: _Kind, text: str) -> _Field:
@@ -594,10 +599,12 @@ class Schedule:
     def describe(self) -> str:
         """Return the schedule in words if cron-descriptor is installed and reads it alike, else as it is."""
         fields = self._pattern.fields
-        texts = [field.text for field in fields]
+        texts = [field.text_for_words for field in fields]
         dates, weekdays = fields[3], fields[5]
         if "*" not in (dates.text, weekdays.text) and (dates.starred or weekdays.starred):
             return self._expression  # A day must match both: the library says "or".
+        if any("," in field.text and (field.special or "*" in field.text) for field in fields):
+            return self._expression  # In a list the library leaves such terms out, or says them as they are.
         try:
             library = importlib.import_module("cron_descriptor")
             return str(library.get_description(" ".join(texts[1:] if texts[0] == "0" else texts)))

@@ -515,6 +515,23 @@ def test_no_words_are_said_where_the_library_would_say_or_of_days_that_must_matc
         assert Schedule(expression).describe() == expression
 
 
+def test_one_value_is_said_as_one_however_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = types.ModuleType("cron_descriptor")
+    library.get_description = lambda text: f"<{text}>"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cron_descriptor", library)
+    assert Schedule("0-0 0 * * *").describe() == "<0 0 * * *>"
+    assert Schedule("00 9-9 * */90 SUN-SUN").describe() == "<0 9 * 1 0>"
+    assert Schedule("0 0 LW * *").describe() == "<0 0 LW * *>"
+
+
+def test_no_words_are_said_of_lists_that_the_library_would_say_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = types.ModuleType("cron_descriptor")
+    library.get_description = lambda text: f"<{text}>"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cron_descriptor", library)
+    for expression in ("0 0 1W,LW * *", "0 0 15,L * *", "0 0 * * 1#2,3", "1,*/20 * * * *"):
+        assert Schedule(expression).describe() == expression
+
+
 def test_without_the_library_the_expression_is_the_description(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cron_descriptor", None)
     assert Schedule("@daily").describe() == "@daily"
