@@ -6,7 +6,10 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import os
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Collection
 from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager, suppress
 from dataclasses import dataclass, replace
@@ -169,6 +172,8 @@ class Run:
     """What the history was told at its start; None where there is none."""
 
     def __post_init__(self) -> None:
+        self.pid = 0
+        """The process in which it was begun."""
         self.started: float | None = None
         self.timed_out = False
         self.interrupted = False
@@ -289,6 +294,7 @@ class Runner:
         if run.interrupted:  # Cut off while it waited for a worker.
             self._give_back(run, "interrupted")
             return
+        run.pid = os.getpid()
         run.started = self._clock.monotonic()
         run.lateness += 0.0 if run.won is None else run.started - run.won
         if run.on_start is not None:
@@ -301,6 +307,7 @@ class Runner:
         try:
             wanted = run.is_over or self._condition(run)
         except BaseException as error:  # noqa: BLE001 - Whatever it raises, the run is over.
+            leave_if_forked(run.pid, error)
             self._end(run, self._outcome(run, error), error, "when")
             return
         if run.is_over:  # Its lease was lost while it waited for a worker, or the condition took too long.
@@ -314,6 +321,7 @@ class Runner:
         logger.info("%s started.", run.name, extra=log_fields(run))
         tell_receivers("job_started", run, context=run.context)
         raised = self._handle(run)
+        leave_if_forked(run.pid, raised)
         self._end(run, self._outcome(run, raised), raised, "handler")
 
     def _end(self, run: Run, outcome: Outcome, error: BaseException | None, phase: ErrorPhase) -> None:
@@ -329,6 +337,7 @@ class Runner:
         if run.job.when is None:
             return True
         answer = self._call(run, run.job.when)
+        leave_if_forked(run.pid)
         refuse_generator(answer, "The condition")
         return answer is not False
 
@@ -381,8 +390,11 @@ class Runner:
             assert task is not None
             run.cancellable(lambda: loop.call_soon_threadsafe(task.cancel))
             try:
-                return await result, None
+                value = await result
+                leave_if_forked(run.pid)  # Here already: the loop and what it waits on are the parent's, too.
+                return value, None
             except BaseException as error:  # noqa: BLE001 - It is raised outside.
+                leave_if_forked(run.pid, error)
                 trace = error.__traceback__
                 # Without this frame, which knows the task and so all of asgiref's.
                 return None, error.with_traceback(trace and trace.tb_next)
@@ -545,6 +557,32 @@ def refuse_generator(result: object, who: str = "The handler") -> None:
         return
     text = "{} returned {}, which nobody goes through: do without yield, or go through it there."
     raise TypeError(text.format(who, type(result).__name__))
+
+
+def leave_if_forked(pid: int, error: BaseException | None = None) -> None:
+    """
+    End this process at once if it is not the one of that id, but a child that user code has forked and let come back.
+
+    The run, its lease, its connections and all threads are the parent's. `error` is what the child came back with.
+    """
+    if os.getpid() == pid:
+        return
+    code = 1
+    try:
+        code = _exit_code(error)
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+
+def _exit_code(error: BaseException | None) -> int:
+    """Return what Python's own exit would, and print what it would print."""
+    code = error.code if isinstance(error, SystemExit) else error
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    text = "".join(traceback.format_exception(code)) if code is error else f"{code}\n"
+    os.write(2, text.encode(errors="replace"))  # Another thread may have had the lock of sys.stderr at the fork.
+    return 1
 
 
 def now_of(clock: Clock) -> datetime:
