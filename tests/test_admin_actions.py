@@ -118,6 +118,12 @@ def test_pause_with_a_note_and_resume(browser: Client, cron: World) -> None:
     assert DeclaredJob.objects.get().paused_at is None
 
 
+def test_a_note_may_be_as_long_however_numbers_are_written(browser: Client, cron: World, settings: Any) -> None:
+    settings.USE_THOUSAND_SEPARATOR = True
+    cron.job()
+    assert 'maxlength="1000"' in browser.get(job_url(name="pause")).content.decode()
+
+
 def test_a_pause_of_a_job_that_no_replica_has_declared_is_shown_and_lifted(browser: Client, cron: World) -> None:
     cron.job()
     response = confirm(browser, "pause")
