@@ -27,7 +27,7 @@ from django_cronductor.backends.base import (
 from django_cronductor.backends.local import LocalBackend
 from django_cronductor.clock import Clock, SystemClock
 from django_cronductor.exceptions import BackendError
-from django_cronductor.leases import HeldLease, LeaseKeeper
+from django_cronductor.leases import GATHER_RELEASES, HeldLease, LeaseKeeper
 from django_cronductor.testing import ManualClock
 
 PATIENCE = 10.0
@@ -750,7 +750,7 @@ class TestThread:
 
         sent = threading.Event()
         backend.on_release = note
-        monkeypatch.setattr("django_cronductor.leases.GATHER_RELEASES", 1.0)
+        monkeypatch.setattr("django_cronductor.leases.GATHER_RELEASES", GATHER_RELEASES * 200)
         keeper.start()
         keeper.release(keeper.hold(lease("a"), clock.monotonic()), "succeeded")
         assert not sent.wait(0.1)
