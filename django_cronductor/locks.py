@@ -75,15 +75,15 @@ class HeldLock:
     @property
     def lost(self) -> bool:
         """
-        Tell whether another may have the lock by now. Once true, it stays so.
+        Tell whether another may have had the lock before its release. Once true, it stays so.
 
-        It is so after the release, and in a forked child.
+        In a forked child it is true: a child holds none of its parent's.
         """
-        return self._released or self._held.lost or not self._holder.is_ours
+        return self._held.lost or not self._holder.is_ours
 
     def check(self) -> None:
-        """Raise LeaseLost if another may have the lock by now."""
-        if self.lost:
+        """Raise LeaseLost if another may have the lock by now: it was lost, or released."""
+        if self.lost or self._released:
             what = "lost" if self._held.lost else "not held here any more"
             raise LeaseLost(f"The lock {self.key} (fencing token {self.fencing_token}) is {what}: another may have it.")
 
@@ -121,8 +121,7 @@ class lock:  # noqa: N801 - Used like a function.
     """
 
     def __init__(self, key: str, ttl: Duration | None = None) -> None:
-        check_key(key, "The key of a lock")
-        self._key = key
+        self._key = key = check_key(key, "The key of a lock")
         self._ttl = ttl
         _milliseconds(key, ttl)  # Refused here rather than at the first call of the decorated function.
         self._held: HeldLock | None = None
@@ -165,7 +164,7 @@ class lock:  # noqa: N801 - Used like a function.
 
 def try_lock(key: str, ttl: Duration | None = None) -> HeldLock | None:
     """Take a lock, or return None when another holds it. Raises BackendError when the store fails."""
-    check_key(key, "The key of a lock")
+    key = check_key(key, "The key of a lock")
     return _acquire(key, ttl)[0]
 
 
@@ -176,7 +175,7 @@ def run_exclusive(key: str, func: Callable[[], T], *, ttl: Duration | None = Non
     An error of `func` releases the lock and goes on, also if the release fails; a release that fails after it has
     succeeded raises BackendError, or LeaseLost if the lock was lost on the way.
     """
-    check_key(key, "The key of a lock")
+    key = check_key(key, "The key of a lock")
     check_handler(func, "The function of run_exclusive", takes_context=False)
     if is_async_handler(func):
         raise ConfigurationError("The function of run_exclusive must not be async: wrap it in async_to_sync.")

@@ -114,13 +114,8 @@ class RunContext:
 
     @property
     def lease_lost(self) -> bool:
-        """
-        Tell whether another may be running this job by now. Once true, it stays so.
-
-        After the end of the run it is true as well, for its lease was given back: that it was lost on the way, the
-        outcome tells.
-        """
-        return self._held.lost or self._held.ended
+        """Tell whether another may have been running this job before this run had ended. Once true, it stays so."""
+        return self._held.lost
 
     @property
     def stopping(self) -> bool:
@@ -130,9 +125,8 @@ class RunContext:
     def check(self) -> None:
         """Raise LeaseLost or Stopping if this run should not go on: call it where the work may be left."""
         if self.lease_lost:
-            what = "lost" if self._held.lost else "given back"
             raise LeaseLost(
-                f"The lease of {self.key} is {what} (fencing token {self.fencing_token}): another may run it."
+                f"The lease of {self.key} is lost (fencing token {self.fencing_token}): another may run it."
             )
         if self._told_to_stop is not None:
             raise Stopping(f"{self.key} is to stop: {self._told_to_stop}.")

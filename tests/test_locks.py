@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -268,8 +269,8 @@ class TestLock:
         assert run_exclusive("a", lambda: iter([1])).acquired
 
     def test_what_works_on_after_its_call_cannot_be_decorated(self) -> None:
-
         async def coroutine() -> None: ...
+
         def generator() -> Iterator[None]:
             yield
 
@@ -303,6 +304,18 @@ class TestLock:
         failing.down("acquire")
         with pytest.raises(ConfigurationError, match="key of a lock"):
             use(key)
+
+    def test_a_key_that_is_a_member_of_an_enum_is_its_value(self, shared: str) -> None:
+        class Keys(str, Enum):
+            IMPORT = "shop.import"
+
+        with lock(Keys.IMPORT):
+            assert try_lock("shop.import") is None
+        held = try_lock(Keys.IMPORT)
+        assert held is not None
+        assert not run_exclusive("shop.import", print).acquired
+        assert not run_exclusive(Keys.IMPORT, print).acquired
+        held.release()
 
     @pytest.mark.parametrize("ttl", [5, 5.0, timedelta(seconds=5)])
     def test_a_ttl_is_seconds_or_a_timedelta(self, shared: str, redis_client: redis.Redis, ttl: Any) -> None:
@@ -348,6 +361,17 @@ class TestTryLock:
             held.release()
             assert try_lock("a") is None
 
+    def test_once_released_another_may_have_it(self, backend: str) -> None:
+        held = try_lock("a")
+        assert held is not None
+        held.check()
+        with held:
+            with held:
+                assert not held.lost
+            assert not held.lost
+            with pytest.raises(LeaseLost, match=r"The lock a \(fencing token \d+\) is not held here any more"):
+                held.check()
+
     def test_it_can_be_released_by_another_thread(self, backend: str) -> None:
         held = try_lock("a")
         assert held is not None
@@ -360,17 +384,6 @@ class TestTryLock:
     def test_its_repr_names_it(self, backend: str) -> None:
         with lock("a") as held:
             assert repr(held) == f"<HeldLock a, fencing token {held.fencing_token}>"
-
-    def test_once_released_another_may_have_it(self, backend: str) -> None:
-        held = try_lock("a")
-        assert held is not None
-        held.check()
-        with held:
-            with held:
-                assert not held.lost
-            assert held.lost
-            with pytest.raises(LeaseLost, match=r"The lock a \(fencing token \d+\) is not held here any more"):
-                held.check()
 
 
 class TestRunExclusive:
@@ -774,16 +787,6 @@ print("released", flush=True)
             assert [line_of(process) for _ in range(3)] == ["exit code 0", "None", "released"]
             assert time.monotonic() - started < 5
 
-    def test_a_fork_while_another_thread_is_about_to_take_its_first_lock_leaves_the_child_free(
-        self, shared: str
-    ) -> None:
-        code = """
-from django_cronductor import locks
-with locks._current_lock:
-    in_child(lambda: try_lock("a") is not None)
-"""
-        with child(FORK + code, shared) as process:
-            assert line_of(process) == "exit code 0"
     def test_a_forked_child_knows_that_it_does_not_hold_its_parents_lock(self, shared: str) -> None:
         code = """
 from django_cronductor import LeaseLost
@@ -800,3 +803,13 @@ with lock("a") as held:
         with child(FORK + code, shared) as process:
             assert [line_of(process), line_of(process)] == ["exit code 0", "False"]
 
+    def test_a_fork_while_another_thread_is_about_to_take_its_first_lock_leaves_the_child_free(
+        self, shared: str
+    ) -> None:
+        code = """
+from django_cronductor import locks
+with locks._current_lock:
+    in_child(lambda: try_lock("a") is not None)
+"""
+        with child(FORK + code, shared) as process:
+            assert line_of(process) == "exit code 0"

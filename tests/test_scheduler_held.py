@@ -82,16 +82,6 @@ def test_a_run_that_ends_between_occurrences_holds_nothing(world: World) -> None
     assert world.skipped() == []
 
 
-def test_what_goes_on_after_its_run_has_ended_is_told_that_another_may_run_the_job(world: World) -> None:
-    world.job("* * * * *")
-    world.replica()
-    world.tick()
-    world.go(at(12, 1))
-    assert world.runs[0].lease_lost
-    assert world.outcomes() == ["succeeded"]
-    assert world.heard("lease_lost") == []
-
-
 def test_a_run_longer_than_its_ttl_is_not_overlapped(world: World) -> None:
     world.slow_job("* * * * *", ttl=5)
     holder, other = world.replica(inline=False), world.replica()
