@@ -75,7 +75,7 @@ class HeldLock:
     @property
     def lost(self) -> bool:
         """
-        Tell whether another may have had the lock before its release. Once true, it stays so.
+        Tell whether it was lost before its release: another may have the lock. Once true, it stays so.
 
         In a forked child it is true: a child holds none of its parent's.
         """

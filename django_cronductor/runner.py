@@ -114,7 +114,7 @@ class RunContext:
 
     @property
     def lease_lost(self) -> bool:
-        """Tell whether another may have been running this job before this run had ended. Once true, it stays so."""
+        """Tell whether the lease was lost in this run: another may be running the job. Once true, it stays so."""
         return self._held.lost
 
     @property
