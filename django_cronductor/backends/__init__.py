@@ -9,7 +9,6 @@ from django.conf import settings
 
 from django_cronductor.conf import Config, get_config, import_named
 from django_cronductor.exceptions import ConfigurationError, CronductorError
-from django_cronductor.masking import describe
 
 if TYPE_CHECKING:
     from django_cronductor.backends.base import LockBackend
@@ -37,6 +36,8 @@ def create_backend(config: Config | None = None) -> LockBackend:
         raise
     # Whatever it raises, the setting that names it is where to look.
     except Exception as error:
+        from django_cronductor.masking import describe  # A web worker, which makes no backend, does not import it.
+
         said = describe(error)
         raise ConfigurationError(
             f'CRONDUCTOR["BACKEND"]: the lock backend {backend.__module__}.{backend.__qualname__} cannot be made '
