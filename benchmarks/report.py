@@ -55,8 +55,10 @@ def page(found: dict[str, str], figures: dict[str, list[Row]], titles: dict[str,
     """Return everything as tables in reStructuredText."""
     parts = [".. Written by: python -m benchmarks --page FILE", ""]
     parts += [f":{name.capitalize()}: {value}" for name, value in found.items()]
+    release = ".".join(found["python"].split(".")[:2])
     for name, rows in figures.items():
-        parts += ["", titles[name], "-" * len(titles[name]), "", ".. csv-table::", "   :header-rows: 1", ""]
+        title = f"{titles[name]} (Python {release})"  # A page of the documentation may have those of several.
+        parts += ["", title, "-" * len(title), "", ".. csv-table::", "   :header-rows: 1", ""]
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([HEADINGS, *map(_plain, _cells(rows))])
         parts += [f"   {line}" for line in text.getvalue().splitlines()]

@@ -47,6 +47,7 @@ def test_the_page_has_the_same_as_a_table_of_the_documentation() -> None:
     rows.add("* * * * * in UTC", "ours", "CPU", "%", 0.5)
     text = page({"python": "3.13"}, {"schedules": list(rows)}, {"schedules": "The next occurrence"})
     settings = {"report_level": 1, "halt_level": 1, "_disable_config": True}
+    assert "The next occurrence (Python 3.13)\n---" in text
     assert "* * * * * in UTC\n\nCPU\n\nours\n\n0.500" in publish_doctree(text, settings_overrides=settings).astext()
 
 
