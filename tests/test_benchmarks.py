@@ -151,11 +151,16 @@ def test_ours_may_miss_no_second(tmp_path: Path) -> None:
         lateness.measure(Canned(tmp_path, {"ours": {"lateness": [0.001], "missing": 2}}))
 
 
-def test_where_there_is_no_postgresql_the_others_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unavailable(server: object) -> None:
-        raise DatabaseUnavailable("there is no initdb")
+@pytest.mark.parametrize("missing", ["server", "driver"])
+def test_where_there_is_no_postgresql_the_others_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise ModuleNotFoundError("no psycopg") if missing == "driver" else DatabaseUnavailable("there is no initdb")
 
-    monkeypatch.setattr(history.DurablePostgreSQL, "start", unavailable)
+    if missing == "driver":
+        monkeypatch.setattr(history, "import_module", fail)
+    monkeypatch.setattr(history.DurablePostgreSQL, "start", fail)
     bench = Canned(tmp_path, {"ours": {**burst_of(100), "pass": 0.01}})
     bench.scratch = tmp_path
     assert {row.case for row in history.measure(bench)} == {
@@ -163,7 +168,7 @@ def test_where_there_is_no_postgresql_the_others_are_measured(tmp_path: Path, mo
         "100 jobs, history: SQLite",
         "100 jobs, history: SQLite, WAL",
     }
-    assert bench.left_out == ["PostgreSQL (there is no initdb)"]
+    assert bench.left_out == [f"PostgreSQL ({'no psycopg' if missing == 'driver' else 'there is no initdb'})"]
 
 
 def test_pictures_are_refused_where_no_growth_is_measured(capsys: pytest.CaptureFixture[str]) -> None:

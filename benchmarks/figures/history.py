@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 
 from benchmarks.bench import Bench, MeasurementFailed, Rows
@@ -27,8 +28,9 @@ def measure(bench: Bench) -> Rows:
     with ExitStack() as stack:
         postgresql: dict[str, str] | None = None
         try:
+            import_module("psycopg")
             postgresql = {"BENCHMARK_POSTGRESQL": str(stack.enter_context(DurablePostgreSQL()).port)}
-        except DatabaseUnavailable as error:
+        except (DatabaseUnavailable, ModuleNotFoundError) as error:
             bench.leave_out("PostgreSQL", error)
         for round_ in range(bench.repeats):
             sqlite = {"BENCHMARK_SQLITE": str(bench.scratch / f"history-{round_}.sqlite3")}
