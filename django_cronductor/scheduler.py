@@ -815,9 +815,8 @@ class Scheduler:
 
     def _answered(self, phase: str) -> None:
         if phase == "acquire" and self._trouble.is_failing(phase):
-            self._up_since = (
-                self._store_clock.now()
-            )  # Also where another phase fails yet: what was due before is made up.
+            # Also where another phase fails yet: what was due before is made up.
+            self._up_since = self._store_clock.now()
         if self._trouble.answered(phase):
             self._up_since = self._store_clock.now()
             self._agenda.start_over()
