@@ -155,12 +155,15 @@ def test_ours_may_miss_no_second(tmp_path: Path) -> None:
 def test_where_there_is_no_postgresql_the_others_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    def fail(*_: object) -> None:
-        raise ModuleNotFoundError("no psycopg") if missing == "driver" else DatabaseUnavailable("there is no initdb")
+    def load(name: str) -> None:
+        if missing == "driver":
+            raise ModuleNotFoundError(f"no {name}")
 
-    if missing == "driver":
-        monkeypatch.setattr(history, "import_module", fail)
-    monkeypatch.setattr(history.DurablePostgreSQL, "start", fail)
+    def start(server: object) -> None:
+        raise DatabaseUnavailable("there is no initdb")
+
+    monkeypatch.setattr(history, "import_module", load)  # Whatever is installed here.
+    monkeypatch.setattr(history.DurablePostgreSQL, "start", start)
     bench = Canned(tmp_path, {"ours": {**burst_of(100), "pass": 0.01}})
     bench.scratch = tmp_path
     assert {row.case for row in history.measure(bench)} == {
